@@ -1,0 +1,46 @@
+# Every target sets up what it needs on a machine that has Python 3.11 and make.
+# make run starts a broker; make test runs the tests; make help lists the rest.
+
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+FOLDERS := kernel plugins client contrib
+
+.PHONY: help run test check interop bench clean
+
+help:            ## List the targets
+	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: $(STAMP)    ## Start a broker with its embedded name server (broker.toml)
+	@$(BIN)/verniermq broker --config broker.toml
+
+test: $(STAMP)   ## Run the tests
+	@$(BIN)/python -m pytest
+
+check: $(STAMP) build/types/verniermq  ## Lint, type-check, and check who imports whom
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+interop: $(STAMP) ## Drive a broker with the real Java, Go and Node clients
+	@$(BIN)/python -m pytest tests/interop
+
+bench: $(STAMP)  ## Measure the path of a message beside its limit
+	@$(BIN)/python bench/send.py
+
+clean:           ## Remove everything that make created
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(STAMP): pyproject.toml setup.py
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# Type checkers do not follow an editable install: these links show them the folders as verniermq.*
+build/types/verniermq: Makefile
+	@mkdir -p $@
+	@for folder in $(FOLDERS); do ln -sfn ../../../$$folder $@/$$folder; done
+	@touch $@
