@@ -153,6 +153,15 @@ class PluginFailed(RequestRefused):
         self.hook = hook
 
 
+class FrameTooLarge(RequestRefused):
+    """What should be sent does not fit into one frame; the peer would close the connection over it."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"frame of {size} bytes exceeds max_frame_size of {limit} bytes; ask for less at a time")
+        self.size = size
+        self.limit = limit
+
+
 # --- bytes that are not what they should be ------------------------------------------------
 
 
@@ -208,6 +217,15 @@ class RemotingError(VernierMQError):
     """A request to a peer got no usable answer. ``retriable`` says whether another try can help."""
 
     retriable = True
+
+
+class ListenFailed(VernierMQError):
+    """The broker cannot listen where it was told to."""
+
+    def __init__(self, host: str, port: int, why: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {why}")
+        self.host = host
+        self.port = port
 
 
 class PeerUnreachable(RemotingError):

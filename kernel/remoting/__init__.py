@@ -1,0 +1,28 @@
+"""Remoting: frames over TCP, requests and answers in both directions on each connection.
+
+Read in this order: ``command`` (one request or answer), ``json_header`` and ``binary_header`` (its two forms),
+``frame`` (bytes to commands), ``connection`` (one peer), ``server`` and ``client`` (how peers meet).
+"""
+
+from verniermq.kernel.remoting.address import parse_address
+from verniermq.kernel.remoting.client import connect
+from verniermq.kernel.remoting.command import Command, Piece, request_name
+from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler
+from verniermq.kernel.remoting.frame import FrameDecoder
+from verniermq.kernel.remoting.limits import RemotingLimits
+from verniermq.kernel.remoting.server import RemotingServer
+
+__all__ = [
+    "Answer",
+    "Command",
+    "Connection",
+    "FrameDecoder",
+    "Guard",
+    "Handler",
+    "Piece",
+    "RemotingLimits",
+    "RemotingServer",
+    "connect",
+    "parse_address",
+    "request_name",
+]

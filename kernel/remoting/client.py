@@ -1,0 +1,48 @@
+"""Connecting to a peer: the same connection as a server's, only that we opened it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+from verniermq.kernel.errors import PeerUnreachable
+from verniermq.kernel.remoting.address import parse_address
+from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Guard, Handler
+from verniermq.kernel.remoting.limits import RemotingLimits
+
+
+async def connect(
+    address: str,
+    handlers: Mapping[int, Handler] = NO_HANDLERS,
+    timeout: float = 3.0,
+    *,
+    limits: RemotingLimits | None = None,
+    guards: tuple[Guard, ...] = (),
+    clock: Callable[[], float] = time.monotonic,
+) -> Connection:
+    """Open a connection to ``host:port``; ``handlers`` serve what the peer asks of us on it.
+
+    Raises:
+        PeerUnreachable: nobody listens there, the name is unknown, or it took longer than ``timeout`` seconds.
+    """
+    try:
+        host, port = parse_address(address)
+    except ValueError as error:
+        raise PeerUnreachable(address, str(error)) from None
+    limits = limits or RemotingLimits()
+    try:
+        async with asyncio.timeout(timeout):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(handlers, limits, guards, clock), host, port
+            )
+    except TimeoutError:
+        raise PeerUnreachable(address, f"no connection within {timeout:g} s") from None
+    except socket.gaierror as error:
+        raise PeerUnreachable(address, f"the name is unknown: {error.strerror}") from error
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise PeerUnreachable(address, reason) from error
+    return connection

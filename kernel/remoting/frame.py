@@ -1,0 +1,117 @@
+"""From received bytes to commands: ``length i32 | header word i32 | header | body``, again and again.
+
+A chunk that the socket delivers may hold many frames, or a part of one. Whole frames are cut straight out of the
+chunk; only the unfinished one at its end is kept, and completed with exactly the bytes that it lacks. No I/O
+happens here.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import attrs
+
+from verniermq.kernel.errors import ProtocolError
+from verniermq.kernel.remoting.binary_header import decode_binary_header
+from verniermq.kernel.remoting.command import Command
+from verniermq.kernel.remoting.json_header import decode_json_header
+from verniermq.kernel.remoting.limits import RemotingLimits
+
+_unpack_length = struct.Struct(">i").unpack_from
+_unpack_words = struct.Struct(">iI").unpack_from
+
+_JSON = 0
+_BINARY = 1
+_SMALLEST_LENGTH = 4
+
+
+@attrs.define(eq=False)
+class FrameDecoder:
+    """Turns one peer's bytes into commands."""
+
+    limits: RemotingLimits = attrs.Factory(RemotingLimits)
+    error: ProtocolError | None = attrs.field(default=None, init=False)
+    """Why the bytes after the last command are no frame. Nothing after them can be trusted, so nothing is read."""
+    _unfinished: bytearray = attrs.field(factory=bytearray, init=False)
+    _needed: int = attrs.field(default=0, init=False)
+    """How many bytes the unfinished frame must have before it is worth another look; 0 when there is none."""
+
+    def feed(self, chunk: bytes) -> list[Command]:
+        """The commands that this chunk completes, in order; then look at ``error``."""
+        commands: list[Command] = []
+        try:
+            if self.error is None:
+                start = self._finish(chunk, commands) if self._needed else 0
+                self._cut(chunk, start, commands)
+        except ProtocolError as error:
+            self.error = error
+            self._unfinished.clear()
+        return commands
+
+    def _finish(self, chunk: bytes, commands: list[Command]) -> int:
+        """Complete the unfinished frame; say how many bytes of the chunk that took."""
+        start = 0
+        while self._needed and start < len(chunk):
+            missing = self._needed - len(self._unfinished)
+            self._unfinished += chunk[start : start + missing]
+            start += missing
+            if start > len(chunk):
+                return len(chunk)
+            data = bytes(self._unfinished)
+            self._unfinished.clear()
+            self._needed = 0
+            # Four bytes only tell the length; the frame then comes back here as unfinished, with that length.
+            self._cut(data, 0, commands)
+        return start
+
+    def _cut(self, data: bytes, start: int, commands: list[Command]) -> None:
+        """Cut whole frames out of ``data`` and keep what is left."""
+        end = len(data)
+        most = self.limits.max_frame_size - 4
+        most_header = self.limits.max_header_size
+        while end - start >= 8:
+            length, word = _unpack_words(data, start)
+            if not _SMALLEST_LENGTH <= length <= most:
+                raise self._bad_length(length)
+            header_start = start + 8
+            header_end = header_start + (word & 0xFFFFFF)
+            next_start = start + 4 + length
+            kind = word >> 24
+            if header_end > next_start or header_end - header_start > most_header or kind > _BINARY:
+                raise self._bad_word(length, word)
+            if next_start > end:
+                break
+            raw = data[header_start:header_end]
+            fields = decode_json_header(raw) if kind == _JSON else decode_binary_header(raw)
+            commands.append(Command(*fields, data[header_end:next_start], kind == _BINARY))
+            start = next_start
+        if start < end:
+            self._keep(data[start:])
+
+    def _keep(self, rest: bytes) -> None:
+        self._unfinished += rest
+        if len(rest) < 4:
+            self._needed = 4
+            return
+        (length,) = _unpack_length(rest)
+        if not _SMALLEST_LENGTH <= length <= self.limits.max_frame_size - 4:
+            raise self._bad_length(length)
+        # The second word is looked at as soon as it is there: a bad one need not wait for its body.
+        self._needed = 8 if len(rest) < 8 else 4 + length
+
+    def _bad_length(self, length: int) -> ProtocolError:
+        if length < _SMALLEST_LENGTH:
+            return ProtocolError(f"frame length is {length}, expected {_SMALLEST_LENGTH} or more")
+        return ProtocolError(
+            f"frame of {length + 4} bytes exceeds max_frame_size of {self.limits.max_frame_size} bytes"
+        )
+
+    def _bad_word(self, length: int, word: int) -> ProtocolError:
+        kind, header_size = word >> 24, word & 0xFFFFFF
+        if kind > _BINARY:
+            return ProtocolError(f"header form is {kind}, expected {_JSON} (JSON) or {_BINARY} (binary)")
+        if header_size > length - 4:
+            return ProtocolError(f"header of {header_size} bytes does not fit into a frame of {length + 4} bytes")
+        return ProtocolError(
+            f"header of {header_size} bytes exceeds max_header_size of {self.limits.max_header_size} bytes"
+        )
