@@ -1,0 +1,183 @@
+"""Time, passed in: the machine's own, or one that a test moves by hand.
+
+Whatever waits for a time (delays, retries, held pulls, expiry) asks a ``Clock``, so a test of "after 72 hours"
+takes no time and does not depend on how busy the machine is::
+
+    clock = ManualClock()
+    ...                         # a task that does something every second: await clock.sleep(1)
+    await clock.advance(10)     # it has done it ten times
+
+Time is counted in whole microseconds inside, since sums of floats drift: ten times 0.1 s is exactly one second here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from itertools import count
+from typing import Final, Protocol
+
+import anyio
+import anyio.lowlevel
+
+MICRO: Final = 1_000_000
+
+LONGEST_STEP: Final = 60.0
+"""Somebody may set the machine's clock while we sleep; we look at it at least this often, in seconds."""
+
+
+class Clock(Protocol):
+    """What time it is, and waiting for a time."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+    def now_ms(self) -> int:
+        """Whole milliseconds since 1970, as RocketMQ writes times."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for a while. With nothing to wait for, others still get their turn."""
+        ...
+
+    async def sleep_until(self, moment: float) -> None:
+        """Wait until ``now()`` is ``moment`` or later."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(max(seconds, 0))
+
+    async def sleep_until(self, moment: float) -> None:
+        await anyio.lowlevel.checkpoint()
+        while (left := moment - self.now()) > 0:  # noqa: ASYNC110 - it is time itself that we wait for
+            await anyio.sleep(min(left, LONGEST_STEP))
+
+
+class ManualClock:
+    """A clock that stands still until ``advance`` or ``jump``. For one event loop; threads may read it."""
+
+    MOST_TURNS: Final = 10_000
+    """How many turns of the event loop woken tasks get to come to rest; one that never rests must not hang a test."""
+
+    def __init__(self, start: float = 1_700_000_000.0) -> None:
+        self._micros = _micros(start)
+        # What now() shows: the microseconds, or the float that a sleeper asked for if that rounds to the same.
+        self._shown = max(self._micros / MICRO, start)
+        self._sleepers: list[tuple[int, int, float, anyio.Event]] = []
+        self._order = count()
+        self._moving = False
+
+    def now(self) -> float:
+        return self._shown
+
+    def now_ms(self) -> int:
+        return self._micros // 1000
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            due = self._micros + max(_micros(seconds), 1)
+            await self._wait(due, due / MICRO)
+        else:
+            await anyio.lowlevel.checkpoint()
+
+    async def sleep_until(self, moment: float) -> None:
+        if moment > self._shown:
+            await self._wait(_micros(moment), moment)
+        else:
+            await anyio.lowlevel.checkpoint()
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, sleeper by sleeper: each wakes at its own time, and time waits until all are at rest again.
+
+        A task is at rest when it waits for something: this clock, an event, a thread, a socket. What comes back from
+        a thread or a socket later is not waited for.
+        """
+        if seconds < 0:
+            raise ValueError(f"time does not go back: advance({seconds})")
+        await self._move(self._micros + _micros(seconds), stepwise=True)
+
+    async def jump(self, seconds: float) -> None:
+        """Let time pass at once, as for a machine that was suspended: who is due wakes once, and sees the new time.
+
+        After 72 hours, a task that runs every second has then run once, not 259,200 times.
+        """
+        if seconds < 0:
+            raise ValueError(f"time does not go back: jump({seconds})")
+        await self._move(self._micros + _micros(seconds), stepwise=False)
+
+    @property
+    def next_wake(self) -> float | None:
+        """When the first sleeper wants to wake; ``None`` if nobody sleeps."""
+        return self._sleepers[0][2] if self._sleepers else None
+
+    async def _wait(self, due: int, moment: float) -> None:
+        sleeper = (due, next(self._order), moment, anyio.Event())
+        if due <= self._micros:
+            # Later than now by less than a microsecond: it is that time now.
+            self._shown = max(self._shown, moment)
+            await anyio.lowlevel.checkpoint()
+            return
+        heapq.heappush(self._sleepers, sleeper)
+        try:
+            await sleeper[3].wait()
+        except BaseException:
+            # Cancelled. If it was woken in the same moment, it has left the heap already.
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+                heapq.heapify(self._sleepers)
+            raise
+
+    async def _move(self, target: int, stepwise: bool) -> None:
+        if self._moving:
+            raise RuntimeError("the clock is being moved already; only one task may do that")
+        self._moving = True
+        try:
+            await self._rest()  # a task that was only just started gets to its first sleep
+            if not stepwise:
+                self._set(target, target / MICRO)
+            while self._sleepers and self._sleepers[0][0] <= target:
+                due, _, moment, event = heapq.heappop(self._sleepers)
+                self._set(due, moment)
+                event.set()
+                # Those that are due at one moment wake together, in the order in which they lay down.
+                if stepwise and not (self._sleepers and self._sleepers[0][0] == due):
+                    await self._rest()
+            self._set(target, target / MICRO)
+            await self._rest()
+        finally:
+            self._moving = False
+
+    def _set(self, micros: int, shown: float) -> None:
+        self._micros = max(self._micros, micros)
+        self._shown = max(self._shown, shown)
+
+    async def _rest(self) -> None:
+        """Give the other tasks turns until each of them waits for something."""
+        current = asyncio.current_task()
+        for _ in range(self.MOST_TURNS):
+            await anyio.lowlevel.checkpoint()
+            if all(task is current or _waits(task) for task in asyncio.all_tasks()):
+                return
+
+
+def _waits(task: asyncio.Task[object]) -> bool:
+    # What anyio.wait_all_tasks_blocked looks at too; that one sleeps a tenth of a second between its looks.
+    waiter = getattr(task, "_fut_waiter", None)
+    return waiter is not None and not waiter.done()
+
+
+def _micros(seconds: float) -> int:
+    whole = int(seconds)
+    return whole * MICRO + round((seconds - whole) * MICRO)
