@@ -1,0 +1,84 @@
+"""Environment variables that override settings.
+
+The name is made from the key: ``[store] segment_size`` is ``VERNIERMQ_STORE_SEGMENT_SIZE``, and
+``[plugins.schedule] levels`` is ``VERNIERMQ_PLUGINS_SCHEDULE_LEVELS``. A variable with our prefix that means nothing
+is refused, since a misspelt one would otherwise be silently without effect. The few that are no settings are
+listed below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from verniermq.kernel.config.fields import settings_of
+from verniermq.kernel.config.kinds import is_table, unwrapped
+from verniermq.kernel.config.schema import SECTIONS, PluginPlace
+from verniermq.kernel.errors import ConfigError, nearest
+
+PREFIX: Final = "VERNIERMQ_"
+PLUGIN_PREFIX: Final = "VERNIERMQ_PLUGINS_"
+
+CONFIG_VARIABLE: Final = "VERNIERMQ_CONFIG"
+"""The path of ``broker.toml`` when no flag gives it; a container then needs no command line."""
+
+OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE})
+OTHER_PREFIXES: Final = ("VERNIERMQ_INTEROP_",)
+"""The tests with real Java, Go and Node clients are steered with these."""
+
+
+def variable(dotted: str) -> str:
+    """The environment variable for a dotted key."""
+    return PREFIX + re.sub(r"[^A-Z0-9]", "_", dotted.upper())
+
+
+def variables_of(cls: type, where: str) -> dict[str, str]:
+    """Variable → dotted key for every setting of a class, those of tables inside it included."""
+    found = {}
+    for key, setting in settings_of(cls).items():
+        dotted = f"{where}.{key}"
+        found[variable(dotted)] = dotted
+        inner = unwrapped(setting.kind)
+        if is_table(inner):
+            found.update(variables_of(inner, dotted))
+    return found
+
+
+def kernel_variables() -> dict[str, str]:
+    """Variable → dotted key for the kernel's own settings."""
+    found: dict[str, str] = {}
+    for section, cls in SECTIONS.items():
+        found.update(variables_of(cls, section))
+    return found
+
+
+def plugin_variables(name: str, cls: type | None) -> dict[str, str]:
+    """Variable → dotted key for one plugin: its own settings, and its place in the order."""
+    where = f"plugins.{name}"
+    own = variables_of(cls, where) if cls is not None else {}
+    return own | variables_of(PluginPlace, where)
+
+
+def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Split our variables: those of the kernel's settings, and those that some plugin will have to know.
+
+    :raises ConfigError: for a variable with our prefix that is neither
+    """
+    known = kernel_variables()
+    kernel, plugins = {}, {}
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name in OTHER_VARIABLES or name.startswith(OTHER_PREFIXES):
+            continue
+        if name in known:
+            kernel[name] = environ[name]
+        elif name.startswith(PLUGIN_PREFIX):
+            plugins[name] = environ[name]
+        else:
+            refuse_variable(name, known)
+    return kernel, plugins
+
+
+def refuse_variable(name: str, known: Iterable[str]) -> None:
+    """Say that no setting has this variable."""
+    raise ConfigError(f"environment: {name} is not a setting; {nearest(name, known)}")
