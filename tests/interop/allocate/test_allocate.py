@@ -41,7 +41,8 @@ def random_case(random: Random, strategy: str) -> Case:
     if strategy == "MACHINE_ROOM_NEARBY-MACHINE_ROOM":
         separator = "-x@"
     topic = random.choice(["TopicTest", "%RETRY%group", "订单", "orders_2"])
-    brokers = {f"{random.choice(rooms)}{separator}broker{random.choice('abcdé')}" for _ in range(random.randrange(1, 6))}
+    letters = random.choices("abcdé", k=random.randrange(1, 6))
+    brokers = {f"{random.choice(rooms)}{separator}broker{letter}" for letter in letters}
     if random.random() < 0.05:
         brokers.add(random.choice(["broker", "a@b@c", "room0@", "room0@a@", "@a", "-a", "room0-b@c"]))
     queues = sorted((topic, broker, number) for broker in brokers for number in range(random.randrange(0, 9)))
