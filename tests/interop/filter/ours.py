@@ -1,0 +1,28 @@
+"""Our filter's answers in the judge's words."""
+
+from __future__ import annotations
+
+from verniermq.kernel.errors import SubscriptionParseFailed
+from verniermq.plugins.filter.sql.evaluate import compile_condition
+from verniermq.plugins.filter.sql.javavalues import NotComparable
+from verniermq.plugins.filter.sql.parser import parse
+from verniermq.plugins.filter.tag import compile_tags
+
+from .judge import Question
+
+WORDS = {True: "true", False: "false", None: "null"}
+
+
+def our_answer(question: Question) -> str:
+    """What Apache should say to the same question."""
+    try:
+        if "tags" in question:
+            codes = compile_tags(question["tags"], max_tags=1000).tag_codes
+            return "*" if codes is None else str(sorted(codes))
+        ask = compile_condition(parse(question["expression"], max_length=4096, max_depth=64))
+    except SubscriptionParseFailed:
+        return "parse-error"
+    try:
+        return WORDS[ask(question["properties"])]
+    except NotComparable:
+        return "error"

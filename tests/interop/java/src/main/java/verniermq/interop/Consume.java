@@ -1,0 +1,66 @@
+package verniermq.interop;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** Push consumers of one group, from the first offset, until every expected message arrived or time is up. */
+final class Consume {
+    static int run(Options options, JsonLines out) throws Exception {
+        String tags = options.text("tags", "*");
+        Expectation expectation = new Expectation(options.number("start", 0), options.number("expect"), tags);
+        List<DefaultMQPushConsumer> members = new ArrayList<>();
+        Shutdown.onSignal(() -> members.forEach(DefaultMQPushConsumer::shutdown));
+
+        for (int number = 0; number < options.number("members", 1); number++) {
+            String name = "member-" + number + "-" + ProcessHandle.current().pid();
+            DefaultMQPushConsumer member = new DefaultMQPushConsumer(options.text("group"));
+            member.setNamesrvAddr(options.text("namesrv"));
+            member.setInstanceName(name);
+            member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+            member.setAwaitTerminationMillisWhenShutdown(5000);
+            member.subscribe(options.text("topic"), tags);
+            member.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                for (MessageExt message : messages) {
+                    report(message, name, out);
+                    expectation.received(index(message));
+                }
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+            members.add(member);
+        }
+        for (DefaultMQPushConsumer member : members) {
+            member.start();
+        }
+        out.write("started", "members", members.size());
+
+        boolean complete = expectation.await(options.number("timeout") * 1000L);
+        // What arrives now is surplus; a test wants to see it.
+        Thread.sleep(options.number("linger-ms", 500));
+        members.forEach(DefaultMQPushConsumer::shutdown);
+        expectation.summarise(out);
+        return complete ? 0 : 1;
+    }
+
+    private static int index(MessageExt message) {
+        String index = message.getUserProperty("index");
+        return index == null ? -1 : Integer.parseInt(index);
+    }
+
+    private static void report(MessageExt message, String member, JsonLines out) {
+        int index = index(message);
+        out.write("received", "index", index, "tag", message.getTags(), "key", message.getKeys(),
+            "textOk", Sample.text(index).equals(message.getUserProperty("text")),
+            "bodyOk", index >= 0 && Arrays.equals(Sample.body(index), message.getBody()),
+            "msgId", message.getMsgId(), "queueId", message.getQueueId(), "queueOffset", message.getQueueOffset(),
+            "reconsumeTimes", message.getReconsumeTimes(), "member", member);
+    }
+
+    private Consume() {
+    }
+}
