@@ -135,9 +135,8 @@ def _kind(value: object) -> str:
 def _wrong_type(header: dict[str, Any]) -> ProtocolError:
     for name, kind in _MEMBERS.items():
         value = header.get(name)
-        if value is None and name not in ("code", "opaque"):
-            continue
-        if type(value) is not kind:
+        optional = name not in header and name not in ("code", "opaque")
+        if type(value) is not kind and not optional and (kind is int or value):
             break
     wanted = {int: "an integer", str: "a string", dict: "an object"}[kind]
     return ProtocolError(f"member {name!r} of the header is {value!r:.80}, expected {wanted}")
