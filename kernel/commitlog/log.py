@@ -1,0 +1,262 @@
+"""The commit log: all messages of all topics, one after the other, in files of equal size (RocketMQ: ``CommitLog``).
+
+::
+
+    commitlog/00000000000000000000   |rec|rec|rec|…|rec|blank|
+    commitlog/00000000001073741824   |rec|rec|…          <- end: the next record goes here
+    commitlog/00000000002147483648   made ahead of time, all zero
+
+An offset counts bytes from the log's beginning; the file that has it is found by division. Old files are
+mapped when somebody reads them, and a few stay mapped. Nothing here knows what is durable or where the
+log ends after a crash: see ``flush.py`` and ``recovery.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from mmap import mmap
+from pathlib import Path
+
+import attrs
+
+from verniermq.kernel.commitlog.mapped import MappedFile, clear_from, file_name, file_starts, sync_directory
+from verniermq.kernel.commitlog.record import BLANK_SIZE, pack_blank
+from verniermq.kernel.errors import MessageTooLarge, SegmentSizeMismatch, StoreNotWritable
+
+logger = logging.getLogger(__name__)
+
+RESERVE_STEP = 16 << 20
+"""Disk room is asked for this many bytes ahead: seldom enough to cost nothing, little enough for a laptop."""
+
+MAPPED_FOR_READING = 64
+"""Old segments that stay mapped after somebody read them."""
+
+
+@attrs.frozen
+class SegmentInfo:
+    """One file of the log, for those who expire or inspect them."""
+
+    start: int
+    path: Path
+    size: int
+    modified: float
+    """Seconds since the epoch, as the file system says."""
+    active: bool
+
+
+class CommitLog:
+    """Append, read at an offset, roll to the next segment. ``open_at`` must come before the first append."""
+
+    def __init__(self, directory: Path, segment_size: int) -> None:
+        self.directory = directory
+        self.segment_size = segment_size
+        self.min_offset = 0
+        self.end = 0
+        """Where the next record goes."""
+        self.buffer: mmap
+        """The map of the active segment."""
+        self.base = 0
+        """The offset of the active segment's first byte."""
+        self.room = 0
+        """An append that would end beyond this must call :meth:`make_room` first."""
+        self.want_next: Callable[[], None] | None = None
+        """Called once per segment, when it is half full: time to make the next one in a thread."""
+        self._active: MappedFile | None = None
+        self._unsynced: list[MappedFile] = []
+        self._next: MappedFile | None = None
+        self._making = threading.Lock()
+        self._read_maps: OrderedDict[int, MappedFile] = OrderedDict()
+
+    # --- opening and closing ---------------------------------------------------------------
+
+    def load(self) -> list[int]:
+        """Look at the files and say where each begins. An empty last file, the trace of a crash, is removed.
+
+        Raises:
+            SegmentSizeMismatch: a file has another length than ``segment_size``.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        starts = file_starts(self.directory)
+        if starts and self._path(starts[-1]).stat().st_size == 0:
+            self._path(starts.pop()).unlink()
+        for start in starts:
+            size = self._path(start).stat().st_size
+            if size != self.segment_size:
+                raise SegmentSizeMismatch(self._path(start), size, self.segment_size)
+        self.min_offset = starts[0] if starts else 0
+        return starts
+
+    def open_at(self, end: int) -> None:
+        """Begin appending at ``end``. What lies behind it is cut off: zeroed in its file, later files removed.
+
+        Left there, a whole record behind the cut could be taken for a new one after the next crash.
+        """
+        base = end - end % self.segment_size
+        for start in file_starts(self.directory):
+            if start > base:
+                self._path(start).unlink()
+            elif start == base:
+                clear_from(self._path(start), end - base)
+        self._read_maps.clear()
+        self._activate(MappedFile.create(self._path(base), self.segment_size), end)
+        self.min_offset = min(self.min_offset, base)
+
+    def close(self) -> None:
+        """Let go of every file; appending is over."""
+        with self._making:
+            for file in (self._active, self._next):
+                if file is not None:
+                    file.close()
+            self._active = self._next = None
+            self._unsynced.clear()
+        self._read_maps.clear()
+        self.room = 0
+
+    # --- appending -------------------------------------------------------------------------
+
+    def make_room(self, size: int) -> int:
+        """Return the offset for a record of ``size`` bytes that does not fit before ``room``.
+
+        Raises:
+            MessageTooLarge: it is larger than a segment.
+            StoreNotWritable: the disk has no room; the next append asks again.
+        """
+        active = self._active
+        if active is None:
+            raise StoreNotWritable("the store is closed")
+        if size + BLANK_SIZE > self.segment_size:
+            raise MessageTooLarge(size, self.segment_size - BLANK_SIZE)
+        try:
+            position = self.end - self.base
+            if position + size + BLANK_SIZE > self.segment_size:
+                self._roll(active, position)
+                active, position = self._active or active, 0
+            active.reserve(min(position + max(size + BLANK_SIZE, RESERVE_STEP), self.segment_size))
+        except OSError as error:
+            raise StoreNotWritable(
+                f"the commit log cannot grow in {self.directory}: {error.strerror or error}; free some disk space"
+            ) from error
+        self.room = self.base + min(active.reserved, self.segment_size - BLANK_SIZE)
+        if self.want_next is not None and active.reserved * 2 >= self.segment_size and self._next is None:
+            self.want_next()
+        return self.end
+
+    def write(self, record: bytes) -> None:
+        """Put a record at the end; :meth:`make_room` has seen to its room."""
+        start = self.end - self.base
+        stop = start + len(record)
+        self.buffer[start:stop] = record
+        self.end = self.base + stop
+
+    def _roll(self, full: MappedFile, position: int) -> None:
+        # The new file first: if the disk refuses it, the full one is as before, and the next append tries again.
+        following = self.prepare_next()
+        full.reserve(position + BLANK_SIZE)
+        following.reserve(min(RESERVE_STEP, self.segment_size))
+        full.map[position : position + BLANK_SIZE] = pack_blank(self.segment_size - position)
+        with self._making:
+            self._next = None
+        self._activate(following, following.start)
+        logger.debug("segment rolled offset=%d", following.start)
+
+    def _activate(self, file: MappedFile, end: int) -> None:
+        self._active = file
+        with self._making:
+            self._unsynced.append(file)
+        self.buffer = file.map
+        self.base = file.start
+        self.end = end
+        file.reserved = max(file.reserved, end - file.start)
+        self.room = min(self.base + file.reserved, self.base + self.segment_size - BLANK_SIZE)
+
+    def prepare_next(self) -> MappedFile:
+        """Make the segment after the active one, if that has not happened yet. Safe in a worker thread."""
+        with self._making:
+            if self._next is None:
+                self._next = MappedFile.create(self._path(self.base + self.segment_size), self.segment_size)
+            return self._next
+
+    # --- syncing ---------------------------------------------------------------------------
+
+    def sync(self) -> int:
+        """Make everything written before this call durable, and return where that ended. For a worker thread.
+
+        Raises:
+            OSError: the disk failed; what was not durable before may be lost.
+        """
+        end = self.end
+        with self._making:
+            files = list(self._unsynced)
+        for file in files:
+            file.sync()
+        with self._making:
+            for file in files:
+                if file.start + self.segment_size <= end and file in self._unsynced:
+                    self._unsynced.remove(file)  # it is full: nothing will be written to it again
+        return end
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def read(self, offset: int, size: int) -> bytes | None:
+        """A copy of the bytes, or ``None`` when they are not in the log (any more)."""
+        base = self.base
+        if offset >= base:
+            if offset + size > self.end:
+                return None
+            return self.buffer[offset - base : offset - base + size]
+        if offset < self.min_offset:
+            return None
+        start = offset - offset % self.segment_size
+        file = self.file_at(start)
+        if file is None or offset - start + size > self.segment_size:
+            return None
+        return file.map[offset - start : offset - start + size]
+
+    def file_at(self, start: int) -> MappedFile | None:
+        """The segment that begins at ``start``, mapped for reading; ``None`` when there is no such file."""
+        maps = self._read_maps
+        file = maps.get(start)
+        if file is None:
+            try:
+                file = MappedFile(self._path(start), self.segment_size, writable=False)
+            except FileNotFoundError:
+                return None
+            maps[start] = file
+            if len(maps) > MAPPED_FOR_READING:
+                maps.popitem(last=False)
+        else:
+            try:
+                maps.move_to_end(start)
+            except KeyError:
+                pass  # another thread just made room; our reference still holds the map
+        return file
+
+    # --- files -----------------------------------------------------------------------------
+
+    def segments(self) -> list[SegmentInfo]:
+        """The files that hold something, oldest first."""
+        found = []
+        for start in file_starts(self.directory):
+            if self.min_offset <= start <= self.base:
+                path = self._path(start)
+                stat = path.stat()
+                found.append(SegmentInfo(start, path, self.segment_size, stat.st_mtime, start == self.base))
+        return found
+
+    def delete_first_segment(self) -> Path | None:
+        """Remove the oldest file unless it is the active one; ``min_offset`` moves first, so nobody reads it."""
+        start = self.min_offset
+        if start >= self.base:
+            return None
+        self.min_offset = start + self.segment_size
+        self._read_maps.pop(start, None)
+        path = self._path(start)
+        path.unlink(missing_ok=True)
+        sync_directory(self.directory)
+        return path
+
+    def _path(self, start: int) -> Path:
+        return self.directory / file_name(start)

@@ -1,0 +1,153 @@
+"""One file of fixed length, mapped into memory (RocketMQ: ``DefaultMappedFile``).
+
+A file has its full length from the start and is sparse; unwritten bytes read as zero. Two things would be
+unsafe with a map alone, and are looked after here:
+
+- Writing to a page that the disk has no block for kills the process with a bus error when the disk is
+  full. So blocks are reserved ahead of the writes, and a full disk is an ``OSError`` of :meth:`reserve`.
+- A map that is closed while another thread reads it raises there. So what is read is copied out, and a
+  file is let go by dropping the last reference to it, not by closing it under somebody's hands.
+
+Syncing goes through the file descriptor, since ``mmap.flush`` keeps the interpreter's lock while it waits.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from mmap import ACCESS_READ, ACCESS_WRITE, mmap
+from pathlib import Path
+
+from verniermq.kernel.errors import SegmentSizeMismatch
+
+sync_data = getattr(os, "fdatasync", os.fsync)
+"""Data and length are durable after it; the times in the inode need not be."""
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable: a file's own sync does not include its name."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def file_name(start: int) -> str:
+    """The name of the file that begins at this offset: 20 digits."""
+    return f"{start:020d}"
+
+
+def file_starts(directory: Path) -> list[int]:
+    """The offsets that the files of a directory are named after, in order; anything else there is left alone."""
+    try:
+        with os.scandir(directory) as found:
+            return sorted(int(e.name) for e in found if len(e.name) == 20 and e.name.isdecimal() and e.is_file())
+    except FileNotFoundError:
+        return []
+
+
+def clear_from(path: Path, position: int) -> None:
+    """Zero everything from ``position`` on, keeping the file's length at every moment.
+
+    Only what is not zero already is written, and holes are not even read, so that a sparse file stays one.
+    """
+    zeros = bytes(1 << 20)
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        changed = False
+        while True:
+            try:
+                position = os.lseek(descriptor, position, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                break  # only a hole is left
+            chunk = os.pread(descriptor, len(zeros), position)
+            if not chunk:
+                break
+            if chunk != zeros[: len(chunk)]:
+                os.pwrite(descriptor, zeros[: len(chunk)], position)
+                changed = True
+            position += len(chunk)
+        if changed:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class MappedFile:
+    """A file of ``size`` bytes whose first byte has the offset ``start`` in the whole."""
+
+    __slots__ = ("_descriptor", "map", "path", "reserved", "size", "start")
+
+    def __init__(self, path: Path, size: int, *, writable: bool = True) -> None:
+        """Open an existing file.
+
+        Raises:
+            SegmentSizeMismatch: it has another length.
+        """
+        self.path = path
+        self.size = size
+        self.start = int(path.name) if path.name.isdecimal() else 0
+        self.reserved = 0
+        self._descriptor = -1  # for __del__, should open raise
+        self._descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        found = os.fstat(self._descriptor).st_size
+        if found != size:
+            raise SegmentSizeMismatch(path, found, size)
+        self.map = mmap(self._descriptor, size, access=ACCESS_WRITE if writable else ACCESS_READ)
+
+    @classmethod
+    def create(cls, path: Path, size: int) -> MappedFile:
+        """Make the file if it is not there yet, at its full length, with a durable name, and open it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if os.fstat(descriptor).st_size == 0:
+                os.ftruncate(descriptor, size)
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_directory(path.parent)
+        return cls(path, size)
+
+    def reserve(self, end: int) -> None:
+        """Have the disk keep room for everything before position ``end``.
+
+        Raises:
+            OSError: there is no room (``ENOSPC``, ``EDQUOT``), or the disk failed.
+        """
+        start, end = self.reserved, min(end, self.size)
+        if end <= start:
+            return
+        try:
+            os.posix_fallocate(self._descriptor, start, end - start)
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            # A file system that cannot promise room is made to give it: nothing was written there yet.
+            for position in range(start, end, 1 << 20):
+                length = min(1 << 20, end - position)
+                if not any(self.map[position : position + length]):
+                    os.pwrite(self._descriptor, bytes(length), position)
+        self.reserved = end
+
+    def read(self, position: int, length: int) -> bytes:
+        """A copy of ``length`` bytes, fewer at the end of the file."""
+        return self.map[position : position + length]
+
+    def sync(self) -> None:
+        """Return when everything written so far is on the disk. Blocks: call it in a worker thread."""
+        sync_data(self._descriptor)
+
+    def close(self) -> None:
+        """Let go of the file at once; only where nobody else can be reading it."""
+        if self._descriptor >= 0:
+            self.map.close()
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

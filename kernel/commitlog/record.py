@@ -1,0 +1,304 @@
+"""One message as bytes in the commit log, and back (RocketMQ: ``MessageExtEncoder``, ``MessageDecoder``).
+
+Everything is big-endian. With IPv4 addresses on both sides the head has 88 bytes::
+
+    offset  bytes  field
+         0      4  size of the whole record
+         4      4  magic: DA A3 20 A7 (version 1) or DA A3 20 AB (version 2)
+         8      4  CRC-32 of the body, top bit dropped
+        12      4  queue id
+        16      4  flag: the producer's own
+        20      8  queue offset
+        28      8  commit-log offset: where this record lies
+        36      4  system flag
+        40      8  born timestamp
+        48      8  born host: IP, port in 4 bytes         (20 bytes when system flag has 0x10)
+        56      8  store timestamp
+        64      8  store host                             (20 bytes when system flag has 0x20)
+        72      4  reconsume times
+        76      8  prepared transaction offset
+        84      4  body length, then the body
+                1  topic length (2 bytes in version 2), then the topic
+                2  properties length, then the properties text
+
+A small one: body ``hi``, topic ``T``, no properties, 94 bytes (0x5e)::
+
+    00 00 00 5e  da a3 20 a7  ..crc....  ..queue..  ..flag...  … 00 00 00 02 68 69  01 54  00 00
+
+Where the next record does not fit into the rest of a segment, 8 bytes say so, and the record begins the
+next segment: the number of bytes left (4), then the blank magic CB D4 31 94. Unwritten bytes are zero.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from mmap import mmap
+from typing import Final
+
+import attrs
+
+from verniermq.kernel.errors import CorruptRecord
+from verniermq.kernel.message import StoredMessage, SysFlag, parse_properties
+
+Buffer = bytes | bytearray | memoryview | mmap
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_BLANK: Final = 0xCBD43194
+MAGIC_FAMILY: Final = 0xDAA32000
+"""The first three bytes of every record's magic; an unknown fourth byte is a version that came after us."""
+
+SIZE_AND_MAGIC: Final = struct.Struct(">iI")
+BLANK_SIZE: Final = SIZE_AND_MAGIC.size
+
+HEADS: Final = {
+    (born, store): struct.Struct(f">iIiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
+}
+"""The head by the lengths of the born host and the store host."""
+
+HOST_BITS: Final = {
+    (born, store): (SysFlag.BORN_HOST_V6 if born == 20 else 0) | (SysFlag.STORE_HOST_V6 if store == 20 else 0)
+    for born, store in HEADS
+}
+"""The bits of the system flag that say the same."""
+
+SYS_FLAG_POSITION: Final = 36
+SMALLEST: Final = HEADS[8, 8].size + 1 + 2
+"""A record without body, topic and properties."""
+
+MAX_PROPERTIES: Final = 32767
+"""Their length is a signed 16-bit number."""
+
+HOST_MASK: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_LENGTH16: Final = struct.Struct(">H")
+_INT32: Final = struct.Struct(">i")
+
+
+class NothingWritten(CorruptRecord):
+    """Zeros where a record could be: the end of the log, if all went well."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset, "nothing was written here")
+
+
+def topic_field(topic: str) -> tuple[int, bytes]:
+    """The magic that a topic asks for, and the topic with its length in front, as the record has it."""
+    encoded = topic.encode()
+    if len(encoded) <= 127:
+        return MAGIC_V1, bytes((len(encoded),)) + encoded
+    return MAGIC_V2, _LENGTH16.pack(len(encoded)) + encoded
+
+
+def pack_record(
+    magic: int,
+    topic: bytes,
+    body: bytes | memoryview,
+    properties: bytes,
+    *,
+    queue_id: int,
+    queue_offset: int,
+    commit_log_offset: int,
+    store_timestamp: int,
+    store_host: bytes,
+    flag: int = 0,
+    sys_flag: int = 0,
+    born_timestamp: int = 0,
+    born_host: bytes = bytes(8),
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> bytes:
+    """The bytes of one record; ``magic`` and ``topic`` come from :func:`topic_field`.
+
+    The log writes the same bytes by itself where it matters (:meth:`Store.append`); this is the plain form.
+
+    Raises:
+        struct.error: a number does not fit into its field.
+    """
+    hosts = (len(born_host), len(store_host))
+    sys_flag = sys_flag & ~HOST_MASK | HOST_BITS[hosts]
+    head = HEADS[hosts]
+    return b"".join(
+        (
+            head.pack(
+                head.size + len(body) + len(topic) + 2 + len(properties),
+                magic,
+                zlib.crc32(body) & 0x7FFFFFFF,
+                queue_id,
+                flag,
+                queue_offset,
+                commit_log_offset,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                store_timestamp,
+                store_host,
+                reconsume_times,
+                prepared_transaction_offset,
+                len(body),
+            ),
+            body,
+            topic,
+            _LENGTH16.pack(len(properties)),
+            properties,
+        )
+    )
+
+
+def pack_blank(remaining: int) -> bytes:
+    """The mark after a segment's last record; ``remaining`` counts from the mark to the segment's end."""
+    return SIZE_AND_MAGIC.pack(remaining, MAGIC_BLANK)
+
+
+@attrs.frozen(slots=True)
+class Layout:
+    """Where the parts of one record lie in a buffer, and the numbers of its head."""
+
+    start: int
+    size: int
+    magic: int
+    crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    commit_log_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_length: int
+    body: int
+    """The position of the body, as the next two are those of the topic and the properties."""
+    topic: int
+    topic_length: int
+    properties: int
+    properties_length: int
+
+
+def layout(buffer: Buffer, position: int, limit: int | None = None) -> Layout:
+    """Find the parts of the record at ``position``; ``limit`` is where the buffer ends for this record.
+
+    Raises:
+        CorruptRecord: the lengths do not add up, or the magic is none of a record.
+    """
+    end = len(buffer) if limit is None else limit
+    left = end - position
+    if left < SMALLEST:
+        raise CorruptRecord(position, f"{left} bytes are left, and the smallest record has {SMALLEST}")
+    size, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise CorruptRecord(position, f"its magic is {magic:#010x}, expected {MAGIC_V1:#x} or {MAGIC_V2:#x}")
+    if not SMALLEST <= size <= left:
+        raise CorruptRecord(position, f"it claims {size} bytes where {left} are left")
+    (sys_flag,) = _INT32.unpack_from(buffer, position + SYS_FLAG_POSITION)
+    head = HEADS[20 if sys_flag & SysFlag.BORN_HOST_V6 else 8, 20 if sys_flag & SysFlag.STORE_HOST_V6 else 8]
+    stop = position + size
+    body = position + head.size
+    if body > stop:
+        raise CorruptRecord(position, f"its head has {head.size} bytes, and it claims to have {size}")
+    fields = head.unpack_from(buffer, position)
+    body_length = fields[14]
+    length_at = body + body_length
+    topic = length_at + (1 if magic == MAGIC_V1 else 2)
+    if body_length < 0 or topic > stop:
+        raise CorruptRecord(position, f"it claims a body of {body_length} bytes in a record of {size}")
+    topic_length = int.from_bytes(buffer[length_at:topic], "big")
+    properties = topic + topic_length + 2
+    if properties > stop:
+        raise CorruptRecord(position, f"it claims a topic of {topic_length} bytes beyond its end")
+    (properties_length,) = _LENGTH16.unpack_from(buffer, properties - 2)
+    if properties + properties_length != stop:
+        raise CorruptRecord(position, f"its parts end {properties + properties_length - stop:+} bytes from its own end")
+    return Layout(position, *fields, body, topic, topic_length, properties, properties_length)
+
+
+def whole_record_at(
+    buffer: Buffer, position: int, commit_log_offset: int, limit: int | None = None
+) -> Layout | None:
+    """The whole record at ``position``, checksum and all; ``None`` for a blank, which ends its segment.
+
+    Raises:
+        NothingWritten: the bytes are zero.
+        CorruptRecord: there is something else; the error names ``commit_log_offset``, which the record must
+            carry too, so that a record's copy inside some message's body is not taken for one.
+    """
+    end = len(buffer) if limit is None else limit
+    if end - position >= BLANK_SIZE:
+        size, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)
+        if magic == MAGIC_BLANK and size == end - position:
+            return None
+        if not size and not magic:
+            raise NothingWritten(commit_log_offset)
+    try:
+        found = layout(buffer, position, end)
+    except CorruptRecord as error:
+        raise CorruptRecord(commit_log_offset, error.why) from None
+    if found.commit_log_offset != commit_log_offset:
+        raise CorruptRecord(commit_log_offset, f"it says that it lies at {found.commit_log_offset}")
+    if found.body_length:
+        crc = zlib.crc32(buffer[found.body : found.body + found.body_length]) & 0x7FFFFFFF
+        if crc != found.crc:
+            raise CorruptRecord(commit_log_offset, f"its body's checksum is {crc:#010x} and not {found.crc:#010x}")
+    return found
+
+
+def decode(buffer: Buffer, position: int = 0, limit: int | None = None) -> StoredMessage:
+    """The message whose record begins at ``position``. The body's checksum is left to who wants it.
+
+    Raises:
+        CorruptRecord: the bytes are no record.
+    """
+    found = layout(buffer, position, limit)
+    try:
+        topic = str(buffer[found.topic : found.topic + found.topic_length], "utf-8")
+        text = str(buffer[found.properties : found.properties + found.properties_length], "utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptRecord(position, f"its topic or properties are not UTF-8: {error}") from None
+    return StoredMessage(
+        topic=topic,
+        queue_id=found.queue_id,
+        queue_offset=found.queue_offset,
+        commit_log_offset=found.commit_log_offset,
+        size=found.size,
+        body=bytes(buffer[found.body : found.body + found.body_length]),
+        properties=parse_properties(text),
+        flag=found.flag,
+        sys_flag=found.sys_flag,
+        body_crc=found.crc,
+        born_timestamp=found.born_timestamp,
+        born_host=found.born_host,
+        store_timestamp=found.store_timestamp,
+        store_host=found.store_host,
+        reconsume_times=found.reconsume_times,
+        prepared_transaction_offset=found.prepared_transaction_offset,
+    )
+
+
+def decode_all(buffer: Buffer) -> list[StoredMessage]:
+    """Every message of records that lie one after the other, as a pull's answer carries them.
+
+    Raises:
+        CorruptRecord: something between them is no record.
+    """
+    messages = []
+    position = 0
+    while position < len(buffer):
+        message = decode(buffer, position)
+        messages.append(message)
+        position += message.size
+    return messages
+
+
+def store_timestamp_position(sys_flag: int) -> int:
+    """Where in a record its store timestamp lies."""
+    return 68 if sys_flag & SysFlag.BORN_HOST_V6 else 56
+
+
+def has_queue_entry(sys_flag: int) -> bool:
+    """Prepared and rolled-back messages lie in the log only; no consume queue knows them."""
+    return sys_flag & SysFlag.TRANSACTION_MASK not in (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
+
+

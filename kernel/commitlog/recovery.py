@@ -1,0 +1,376 @@
+"""What is whole when a store is opened, and where to cut (RocketMQ: ``recoverNormally``, ``recoverAbnormally``).
+
+The write position is stored nowhere; it is found again at each start, from a place up to which everything is
+known to be good:
+
+====================================  ==============================================================
+the last broker                       reading begins
+====================================  ==============================================================
+stopped in order                      behind the newest record that a consume queue knows
+was ours and crashed                  at the checkpoint's durable offset
+was another and crashed               at the file that the checkpoint's timestamps choose
+whatever, but queues are missing      at the beginning: they are made again from the log
+====================================  ==============================================================
+
+From there on each record is checked, and what the consume queues lack is added. The first bytes that are no
+whole record are the end: a torn record lies there, or nothing. Bad bytes in front of records that were
+durable are another matter, since cutting there would lose those: the store is then not opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from mmap import mmap
+from shutil import rmtree
+
+import attrs
+
+from verniermq.kernel.commitlog.checkpoint import Checkpoint
+from verniermq.kernel.commitlog.log import CommitLog
+from verniermq.kernel.commitlog.record import (
+    MAGIC_FAMILY,
+    MAGIC_V1,
+    MAGIC_V2,
+    SIZE_AND_MAGIC,
+    Layout,
+    NothingWritten,
+    has_queue_entry,
+    whole_record_at,
+)
+from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
+from verniermq.kernel.errors import CorruptRecord, StoreError
+from verniermq.kernel.message import parse_properties
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the bytes read and the bytes to read."""
+
+BATCH = 20_000
+"""Records between two reports of progress, and at most so many entries are kept in memory."""
+
+
+class DamagedStore(StoreError):
+    """Bytes in the middle of the log are bad, and whole records follow them."""
+
+    def __init__(self, start: int, end: int, why: str) -> None:
+        super().__init__(
+            f"the commit log is damaged from offset {start} to {end} ({why}), and whole records follow; "
+            "look at it with 'verniermq store check', and mend it with 'verniermq store repair', which keeps them"
+        )
+        self.start = start
+        self.end = end
+
+
+class NewerFormat(StoreError):
+    """A later version wrote records that this one does not understand."""
+
+    def __init__(self, offset: int, magic: int) -> None:
+        super().__init__(
+            f"the record at commit-log offset {offset} has the magic {magic:#010x}, which this version does not know; "
+            "open the store with the version that wrote it"
+        )
+        self.offset = offset
+
+
+class MissingSegment(StoreError):
+    """A file in the middle of the log is not there."""
+
+    def __init__(self, name: str, following: str) -> None:
+        super().__init__(
+            f"the commit log has no segment {name} although {following} follows; "
+            "put it back, or run 'verniermq store repair' to go on without it"
+        )
+
+
+class Scan:
+    """Iterates over whole records from ``start``; afterwards ``end`` and ``why`` say where and why it stopped."""
+
+    def __init__(self, log: CommitLog, start: int) -> None:
+        self.end = start
+        self.why: CorruptRecord = NothingWritten(start)
+        self._log = log
+
+    def __iter__(self) -> Iterator[tuple[mmap, Layout]]:
+        size = self._log.segment_size
+        offset = self.end
+        while True:
+            base = offset - offset % size
+            file = self._log.file_at(base)
+            if file is None:
+                self.why = NothingWritten(offset)
+                return
+            buffer = file.map
+            while True:
+                try:
+                    found = whole_record_at(buffer, offset - base, offset)
+                except CorruptRecord as error:
+                    self.why = error
+                    return
+                if found is None:
+                    offset = base + size
+                    break
+                self.end = offset = offset + found.size
+                yield buffer, found
+
+
+def event_of(buffer: mmap, found: Layout, dispatcher: Dispatcher) -> DispatchEvent:
+    """What a dispatch of this record tells."""
+    topic = str(buffer[found.topic : found.topic + found.topic_length], "utf-8", "replace")
+    text = str(buffer[found.properties : found.properties + found.properties_length], "utf-8", "replace")
+    properties = parse_properties(text)
+    return DispatchEvent(
+        commit_log_offset=found.commit_log_offset,
+        size=found.size,
+        queue_id=found.queue_id,
+        queue_offset=found.queue_offset,
+        store_timestamp=found.store_timestamp,
+        store_host=found.store_host,
+        topic=topic,
+        tags_code=dispatcher.tags_code_of(topic, properties, found.store_timestamp),
+        sys_flag=found.sys_flag,
+        prepared_transaction_offset=found.prepared_transaction_offset,
+        properties=properties,
+        born_timestamp=found.born_timestamp,
+        body_size=found.body_length,
+        reconsume_times=found.reconsume_times,
+    )
+
+
+@attrs.define(eq=False)
+class Recovery:
+    """Opens a log and its queues at the right place."""
+
+    log: CommitLog
+    dispatcher: Dispatcher
+    checkpoint: Checkpoint
+    clean: bool
+    redispatch_from: int | None = None
+    """Somebody keeps something derived from the log (the key index) and has to hear again from here on."""
+    progress: Progress | None = None
+    _last_end: int = attrs.field(default=0, init=False)
+    """Where the last file ends."""
+
+    def run(self) -> int:
+        """Bring the consume queues up to the log, cut the log's end, open it there; return the end.
+
+        Raises:
+            StoreError: the files cannot be used as they are; nothing was changed.
+        """
+        starts = self.log.load()
+        self._refuse_holes(starts)
+        queue_files = self.dispatcher.load()
+        if not starts:
+            self._forget_queues()
+            self.log.open_at(0)
+            return 0
+        self._last_end = starts[-1] + self.log.segment_size
+        trusted = self._trusted(starts, queue_files)
+        end, last = self._replay(trusted, fill_gaps=False) or self._replay_all()
+        self._finish(end, last)
+        return end
+
+    # --- where to begin --------------------------------------------------------------------
+
+    def _refuse_holes(self, starts: Sequence[int]) -> None:
+        size = self.log.segment_size
+        for start, following in pairwise(starts):
+            if following != start + size:
+                raise MissingSegment(f"{start + size:020d}", f"{following:020d}")
+
+    def _trusted(self, starts: Sequence[int], queue_files: int) -> int:
+        """The offset before which the log is whole and the queues know everything."""
+        checkpoint = self.checkpoint
+        first, end = starts[0], self._last_end
+        indexed = max((queue.physical_end for queue in self.dispatcher), default=-1)
+        if self.clean:
+            expected = (checkpoint.queues, checkpoint.queue_files)
+            if checkpoint.durable is not None and expected != (len(self.dispatcher.queues), queue_files):
+                logger.warning(
+                    "consume queues are missing or too many found=%d files=%d expected=%d files=%d: making all again",
+                    len(self.dispatcher.queues), queue_files, *expected,
+                )  # fmt: skip
+                self._forget_queues()
+                return first
+            # A log may go on behind the newest queue entry: prepared and rolled-back messages have none.
+            trusted = checkpoint.durable if checkpoint.durable is not None else indexed
+            if trusted < first or not self._ends_a_record(indexed):
+                return self._chosen_file(starts) if indexed > first else first
+            return min(trusted, end)
+        trusted = checkpoint.durable if checkpoint.durable is not None else self._chosen_file(starts)
+        if trusted > end:
+            logger.warning("the log ends before its checkpoint end=%d durable=%d", end, trusted)
+            trusted = self._chosen_file(starts)
+        trusted = max(trusted, first)
+        for queue in self.dispatcher:
+            # Entries behind it may be torn or out of order; they are made again.
+            if queue.physical_end > trusted:
+                queue.cut(trusted)
+        return trusted
+
+    def _ends_a_record(self, end: int) -> bool:
+        """Whether the newest record that a queue knows is whole."""
+        if end < 0:
+            return True
+        queue = next(queue for queue in self.dispatcher if queue.physical_end == end)
+        entry = queue.read_any(queue.max_offset - 1)
+        if entry is None:
+            return False
+        file = self.log.file_at(entry[0] - entry[0] % self.log.segment_size)
+        try:
+            found = file and whole_record_at(file.map, entry[0] % self.log.segment_size, entry[0])
+        except CorruptRecord:
+            return False
+        return bool(found) and entry[0] + entry[1] == end
+
+    def _chosen_file(self, starts: Sequence[int]) -> int:
+        """The newest file whose first record is older than the checkpoint, as RocketMQ chooses it."""
+        limit = self.checkpoint.min_timestamp
+        for start in reversed(starts):
+            file = self.log.file_at(start)
+            try:
+                found = file and whole_record_at(file.map, 0, start)
+            except CorruptRecord:
+                continue
+            if found and 0 < found.store_timestamp <= limit:
+                return start
+        return starts[0]
+
+    # --- reading the log -------------------------------------------------------------------
+
+    def _replay_all(self) -> tuple[int, CorruptRecord]:
+        logger.warning("a consume queue lacks entries: reading the whole log again offset=%d", self.log.min_offset)
+        result = self._replay(self.log.min_offset, fill_gaps=True)
+        assert result is not None
+        return result
+
+    def _replay(self, trusted: int, *, fill_gaps: bool) -> tuple[int, CorruptRecord] | None:
+        """Dispatch every record from ``trusted`` on; ``None`` if a queue lacks entries from before that."""
+        start = self._start(trusted)
+        scan = Scan(self.log, start)
+        total = self._last_end - start
+        batch: list[DispatchEvent] = []
+        count = 0
+        for buffer, found in scan:
+            event = event_of(buffer, found, self.dispatcher)
+            if found.commit_log_offset >= trusted and not self.dispatcher.replay(event, fill_gaps=fill_gaps):
+                return None
+            batch.append(event)
+            if len(batch) == BATCH:
+                self._hand_out(batch, scan.end - start, total)
+                count += len(batch)
+                batch = []
+        self._hand_out(batch, scan.end - start, total)
+        count += len(batch)
+        logger.info("log read from=%d to=%d records=%d", start, scan.end, count)
+        if scan.end < trusted:
+            raise self._damage(scan.end, scan.why) or DamagedStore(scan.end, trusted, scan.why.why)
+        return scan.end, scan.why
+
+    def _start(self, trusted: int) -> int:
+        """Where to begin reading: earlier than where the queues need it, if somebody else does."""
+        wanted = self.redispatch_from
+        if wanted is None or wanted >= trusted:
+            return trusted
+        wanted = max(wanted, self.log.min_offset)
+        file = self.log.file_at(wanted - wanted % self.log.segment_size)
+        try:
+            if file is not None and whole_record_at(file.map, wanted % self.log.segment_size, wanted):
+                return wanted
+        except CorruptRecord:
+            pass  # no record begins there: its file's first one does
+        return wanted - wanted % self.log.segment_size
+
+    def _hand_out(self, batch: list[DispatchEvent], done: int, total: int) -> None:
+        self.dispatcher.write_now()
+        self.dispatcher.announce(batch)
+        if self.progress is not None:
+            self.progress(done, total)
+
+    # --- the end ---------------------------------------------------------------------------
+
+    def _finish(self, end: int, why: CorruptRecord) -> None:
+        if not self.clean and (damage := self._damage(end, why)):
+            raise damage
+        _refuse_newer(self.log, end)
+        if not isinstance(why, NothingWritten):
+            logger.warning("cutting off a torn record offset=%d why=%s", end, why.why)
+        for queue in self.dispatcher:
+            if queue.physical_end > end:
+                queue.cut(end)
+        self.dispatcher.flush()
+        for queue in self.dispatcher.queues.values():
+            queue.next_offset = queue.max_offset
+            queue.raise_minimum(self.log.min_offset)
+        self.log.open_at(end)
+
+    def _damage(self, end: int, why: CorruptRecord) -> DamagedStore | None:
+        """The damage at ``end``, if a record behind it was durable once.
+
+        What was never synced may be missing after a power cut, in any order of pages, and is cut off. So is
+        what another broker cut off before us and left lying: its queue offsets have been given again.
+        """
+        _refuse_newer(self.log, end)
+        for buffer, found in whole_records_after(self.log, end):
+            queue_id = found.queue_id
+            event = event_of(buffer, found, self.dispatcher)
+            queue = self.dispatcher.queues.get((event.topic, queue_id))
+            if has_queue_entry(found.sys_flag) and queue is not None and found.queue_offset < queue.max_offset:
+                continue
+            was_durable = self.checkpoint.durable is not None and found.commit_log_offset < self.checkpoint.durable
+            if was_durable or found.store_timestamp < self.checkpoint.log_timestamp:
+                return DamagedStore(end, found.commit_log_offset, why.why)
+            logger.warning("records that were never synced are cut off offset=%d", end)
+            return None
+        return None
+
+    def _forget_queues(self) -> None:
+        for queue in list(self.dispatcher.queues.values()):
+            queue.delete()
+        self.dispatcher.queues.clear()
+        rmtree(self.dispatcher.root, ignore_errors=True)
+
+
+def _refuse_newer(log: CommitLog, offset: int) -> None:
+    base = offset - offset % log.segment_size
+    file = log.file_at(base)
+    if file is not None and offset - base + SIZE_AND_MAGIC.size <= log.segment_size:
+        _, magic = SIZE_AND_MAGIC.unpack_from(file.map, offset - base)
+        if magic & 0xFFFFFF00 == MAGIC_FAMILY and magic not in (MAGIC_V1, MAGIC_V2):
+            raise NewerFormat(offset, magic)
+
+
+def whole_records_after(log: CommitLog, offset: int) -> Iterator[tuple[mmap, Layout]]:
+    """Look for whole records behind bytes that are none, by their magic; holes in the files are skipped."""
+    size = log.segment_size
+    magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
+    for base in log.load():
+        if base + size <= offset or (file := log.file_at(base)) is None:
+            continue
+        position = max(offset + 1 - base, 0)
+        with open(file.path, "rb") as plain:
+            while position < size:
+                try:
+                    start = os.lseek(plain.fileno(), position, os.SEEK_DATA)
+                    stop = os.lseek(plain.fileno(), start, os.SEEK_HOLE)
+                except OSError:
+                    break  # only a hole is left
+                position = max(position, start)
+                while position < stop:
+                    hits = [hit for m in magics if (hit := file.map.find(m, position + 4, stop)) >= 0]
+                    if not hits:
+                        break
+                    position = min(hits) - 4
+                    try:
+                        found = whole_record_at(file.map, position, base + position)
+                    except CorruptRecord:
+                        position += 1
+                        continue
+                    if found is None:
+                        break
+                    yield file.map, found
+                    position += found.size
+                position = max(position, stop)

@@ -1,0 +1,369 @@
+"""A consume queue: where in the commit log each message of one topic and queue lies (RocketMQ: ``ConsumeQueue``).
+
+One entry of 20 bytes per message; the entry's number is the message's queue offset::
+
+    offset  bytes  field
+         0      8  commit-log offset of the record
+         8      4  size of the record
+        12      8  tags code: the hash of the tags, or what a plugin put there (a delivery time)
+
+    00 00 00 00 00 00 10 00 | 00 00 00 9e | 00 00 00 00 00 27 a8 07     record at 4096, 158 bytes, tag "TagA"
+
+Files hold 300,000 entries and are named after the byte where they begin. A queue that begins in the middle
+of a file (its older messages are gone) has blank entries before: offset 0, size 0x7FFFFFFF, tags code 0.
+
+The newest entries are kept in memory, in ``tail``, until :meth:`write_out` puts them into the file, about once
+a second and in a worker thread: the loop never waits for these files, however many there are. A crash loses
+the tail and nothing else; recovery makes the entries again from the log. Who does what, where:
+
+    loop:    append, read, release     worker: write_out (it copies the tail and changes nothing of the queue)
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections import OrderedDict
+from itertools import pairwise
+from pathlib import Path
+from shutil import rmtree
+
+from verniermq.kernel.commitlog.mapped import file_name, file_starts, sync_data, sync_directory
+from verniermq.kernel.commitlog.record import topic_field
+
+ENTRY = struct.Struct(">qiq")
+ENTRY_SIZE = ENTRY.size
+BLANK_ENTRY = ENTRY.pack(0, 0x7FFFFFFF, 0)
+_PAGE = 4096 // ENTRY_SIZE * ENTRY_SIZE
+
+
+class _Handle:
+    """An open file that is closed when nobody holds it any more, so that no thread closes it under another."""
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+class QueueFiles:
+    """The open files of all consume queues of a store: at most ``limit``, the least recently used goes first."""
+
+    def __init__(self, file_size: int, limit: int) -> None:
+        self.file_size = file_size
+        self._limit = limit
+        self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self.deleting = threading.Lock()
+        """Held while files are made or removed, so that a deleted topic does not come back half."""
+
+    def get(self, path: str) -> _Handle | None:
+        """The file if it exists."""
+        handle = self._handles.get(path)
+        if handle is None:
+            try:
+                handle = _Handle(os.open(path, os.O_RDWR))
+            except FileNotFoundError:
+                return None
+            self._keep(path, handle)
+        else:
+            try:
+                self._handles.move_to_end(path)
+            except KeyError:
+                pass  # another thread just made room; ours is still open
+        return handle
+
+    def create(self, path: str) -> _Handle:
+        """The file, made at its full length if need be."""
+        handle = self.get(path)
+        if handle is None:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            handle = _Handle(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
+            os.ftruncate(handle.descriptor, self.file_size)
+            self._keep(path, handle)
+        return handle
+
+    def forget(self, path: str) -> None:
+        self._handles.pop(path, None)
+
+    def close(self) -> None:
+        self._handles.clear()
+
+    def _keep(self, path: str, handle: _Handle) -> None:
+        self._handles[path] = handle
+        if len(self._handles) > self._limit:
+            self._handles.popitem(last=False)
+
+
+class ConsumeQueue:
+    """The queue ``queue_id`` of ``topic``, and what an append to it needs to know."""
+
+    __slots__ = (
+        "_files",
+        "directory",
+        "first_file",
+        "gone",
+        "magic",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "physical_end",
+        "queue_id",
+        "tail",
+        "tail_start",
+        "topic",
+        "topic_field",
+    )
+
+    def __init__(self, topic: str, queue_id: int, root: Path, files: QueueFiles) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = f"{root}/{topic}/{queue_id}"
+        self.magic, self.topic_field = topic_field(topic)
+        self.min_offset = 0
+        self.max_offset = 0
+        """One more than the newest entry's number."""
+        self.next_offset = 0
+        """What the next message appended gets; ahead of ``max_offset`` by those not dispatched yet."""
+        self.physical_end = -1
+        """Where in the log the record of the newest entry ends."""
+        self.tail = bytearray()
+        self.tail_start = 0
+        """The number of the tail's first entry; those before it are in the files."""
+        self.first_file: int | None = None
+        """The byte where the first file begins; ``None`` while there is no file."""
+        self.gone = False
+        self._files = files
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}:{self.queue_id} {self.min_offset}..{self.max_offset}>"
+
+    @property
+    def is_empty(self) -> bool:
+        """It never had a message."""
+        return self.max_offset == 0
+
+    @property
+    def file_count(self) -> int:
+        """How many files it has, once everything is written out."""
+        if self.first_file is None:
+            return 0
+        return -(-(self.max_offset * ENTRY_SIZE - self.first_file) // self._files.file_size)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to ``count`` entries from ``offset`` on, at most to the end of one file; nothing outside min and max."""
+        if offset < self.min_offset:
+            return b""
+        if offset >= self.tail_start:
+            start = (offset - self.tail_start) * ENTRY_SIZE
+            return bytes(self.tail[start : start + count * ENTRY_SIZE])
+        size = self._files.file_size
+        position = offset * ENTRY_SIZE % size
+        in_file = min(count, self.tail_start - offset, (size - position) // ENTRY_SIZE)
+        handle = self._files.get(self._path(offset * ENTRY_SIZE - position))
+        if handle is None:
+            return b""
+        data = os.pread(handle.descriptor, in_file * ENTRY_SIZE, position)
+        if in_file < count and offset + in_file == self.tail_start:
+            data += bytes(self.tail[: (count - in_file) * ENTRY_SIZE])
+        return data
+
+    def entries(self, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """The same, as (commit-log offset, size, tags code)."""
+        return list(ENTRY.iter_unpack(self.read(offset, count)))
+
+    # --- writing ---------------------------------------------------------------------------
+
+    def append(self, commit_log_offset: int, size: int, tags_code: int) -> None:
+        """Add the entry of the message that is next."""
+        self.tail += ENTRY.pack(commit_log_offset, size, tags_code)
+        self.max_offset += 1
+        self.physical_end = commit_log_offset + size
+
+    def begin_at(self, offset: int) -> None:
+        """Make an empty queue begin at ``offset``, with blank entries before it in its file."""
+        before = offset % (self._files.file_size // ENTRY_SIZE)
+        self.tail = bytearray(BLANK_ENTRY * before)
+        self.tail_start = offset - before
+        self.min_offset = self.max_offset = self.next_offset = offset
+
+    def write_out(self) -> tuple[int, list[str]]:
+        """Put the tail into the files; return how many entries, and the files written. For a worker thread.
+
+        Raises:
+            OSError: the disk refused; the tail is still in memory.
+        """
+        data = bytes(self.tail)
+        at = self.tail_start * ENTRY_SIZE
+        size = self._files.file_size
+        written = []
+        done = 0
+        while done < len(data):
+            position = (at + done) % size
+            path = self._path(at + done - position)
+            chunk = data[done : done + size - position]
+            with self._files.deleting:
+                if self.gone:
+                    return 0, []
+                handle = self._files.create(path)
+                if self.first_file is None:
+                    self.first_file = at + done - position
+            os.pwrite(handle.descriptor, chunk, position)
+            written.append(path)
+            done += len(chunk)
+        return len(data) // ENTRY_SIZE, written
+
+    def release(self, count: int) -> None:
+        """Forget the first entries of the tail: :meth:`write_out` has put them into the files."""
+        del self.tail[: count * ENTRY_SIZE]
+        self.tail_start += count
+
+    # --- opening, cutting, expiring --------------------------------------------------------
+
+    def load(self) -> int:
+        """Find first and last entry in the files, reading a few pages; return the number of files."""
+        starts = file_starts(Path(self.directory))
+        while starts:
+            used = self._used(starts[-1])
+            if used or len(starts) == 1:
+                break
+            starts.pop()  # a file that was made and never written to
+        if not starts:
+            return 0
+        self.first_file = starts[0]
+        self.min_offset = starts[0] // ENTRY_SIZE
+        self._end_at((starts[-1] + used) // ENTRY_SIZE)
+        return len(starts)
+
+    def _used(self, start: int, before: int | None = None) -> int:
+        """How many bytes of a file hold entries, of records that begin before ``before`` if given."""
+        handle = self._files.get(self._path(start))
+        assert handle is not None
+
+        def used_in(page: bytes) -> int:
+            used = 0
+            for offset, size, _ in ENTRY.iter_unpack(page[: len(page) // ENTRY_SIZE * ENTRY_SIZE]):
+                if offset < 0 or size <= 0 or (before is not None and offset >= before):
+                    break
+                used += ENTRY_SIZE
+            return used
+
+        # Nearly all queues end in the first page of their file; the others are bisected by pages.
+        low, high = 0, -(-self._files.file_size // _PAGE)
+        page = os.pread(handle.descriptor, _PAGE, 0)
+        if (used := used_in(page)) < _PAGE:
+            return used
+        while high - low > 1:
+            middle = (low + high) // 2
+            if used_in(os.pread(handle.descriptor, ENTRY_SIZE, middle * _PAGE)):
+                low = middle
+            else:
+                high = middle
+        return low * _PAGE + used_in(os.pread(handle.descriptor, _PAGE, low * _PAGE))
+
+    def _end_at(self, end: int) -> None:
+        self.tail = bytearray()
+        self.tail_start = self.max_offset = self.next_offset = end
+        self.physical_end = -1
+        if end > self.min_offset and (last := self.read_any(end - 1)):
+            offset, size, _ = last
+            self.physical_end = -1 if size == 0x7FFFFFFF and offset == 0 else offset + size
+
+    def read_any(self, offset: int) -> tuple[int, int, int] | None:
+        """The entry at ``offset`` even if it lies below the minimum; ``None`` if no file has it."""
+        if offset >= self.tail_start:
+            found = self.entries(offset, 1)
+            return found[0] if found else None
+        position = offset * ENTRY_SIZE % self._files.file_size
+        handle = self._files.get(self._path(offset * ENTRY_SIZE - position))
+        if handle is None:
+            return None
+        data = os.pread(handle.descriptor, ENTRY_SIZE, position)
+        return ENTRY.unpack(data) if len(data) == ENTRY_SIZE else None
+
+    def cut(self, commit_log_end: int) -> None:
+        """Drop the entries of records that begin at ``commit_log_end`` or later. The tail must be empty."""
+        starts = file_starts(Path(self.directory))
+        while starts:
+            used = self._used(starts[-1], commit_log_end)
+            if used or len(starts) == 1:
+                break
+            self._remove_file(starts.pop())
+        if not starts:
+            return
+        handle = self._files.get(self._path(starts[-1]))
+        assert handle is not None
+        # Zeroed to the end, so that what was cut off cannot be taken for entries later.
+        position = used
+        while any(chunk := os.pread(handle.descriptor, 1 << 16, position)):
+            os.pwrite(handle.descriptor, bytes(len(chunk)), position)
+            position += len(chunk)
+        self.min_offset = min(self.min_offset, (starts[-1] + used) // ENTRY_SIZE)
+        self._end_at((starts[-1] + used) // ENTRY_SIZE)
+
+    def raise_minimum(self, log_minimum: int) -> None:
+        """Set ``min_offset`` to the first entry whose record is still in the log."""
+        low, high = max(self.min_offset, (self.first_file or 0) // ENTRY_SIZE), self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.read_any(middle)
+            # A blank stands for a record that was gone long ago.
+            if entry is None or entry[0] < log_minimum or (entry[0] == 0 and entry[1] == 0x7FFFFFFF):
+                low = middle + 1
+            else:
+                high = middle
+        self.min_offset = low
+
+    def delete_files_below(self, log_minimum: int) -> int:
+        """Remove files whose last record is gone from the log, never the last file; return how many."""
+        removed = 0
+        starts = file_starts(Path(self.directory))
+        for start, following in pairwise(starts):
+            last = self.read_any(following // ENTRY_SIZE - 1)
+            if last is None or last[0] >= log_minimum or following > self.tail_start * ENTRY_SIZE:
+                break
+            self._remove_file(start)
+            self.first_file = following
+            removed += 1
+        self.raise_minimum(log_minimum)
+        return removed
+
+    def delete(self) -> None:
+        """Remove all files. The queue is of no use afterwards."""
+        with self._files.deleting:
+            self.gone = True
+            for start in file_starts(Path(self.directory)):
+                self._files.forget(self._path(start))
+            rmtree(self.directory, ignore_errors=True)
+
+    def _remove_file(self, start: int) -> None:
+        with self._files.deleting:
+            self._files.forget(self._path(start))
+            Path(self._path(start)).unlink(missing_ok=True)
+
+    def _path(self, start: int) -> str:
+        return f"{self.directory}/{file_name(start)}"
+
+
+def sync_files(paths: set[str], files: QueueFiles) -> None:
+    """Make queue files and their names durable. For a worker thread.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    directories = set()
+    for path in paths:
+        handle = files.get(path)
+        if handle is not None:
+            sync_data(handle.descriptor)
+            directories.add(os.path.dirname(path))
+    for directory in directories:
+        # The queue's directory and its topic's: both may be new.
+        for name in (directory, os.path.dirname(directory)):
+            if os.path.isdir(name):
+                sync_directory(Path(name))

@@ -1,0 +1,261 @@
+"""From appended records to consume queues and to everybody who listens (RocketMQ: ``ReputMessageService``).
+
+An append leaves a :class:`DispatchEvent`. At the end of the loop's turn all of them are drained at once: each
+gets its consume-queue entry, then every listener gets the whole batch. So a listener that wakes a waiting
+pull can be sure that the pull will find the message.
+
+After a crash recovery reads the log and calls :meth:`Dispatcher.replay` for each record: what a queue has
+already is left alone, what it lacks is added.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from verniermq.kernel.commitlog.record import has_queue_entry
+from verniermq.kernel.dispatch.consumequeue import ENTRY_SIZE, ConsumeQueue, QueueFiles, sync_files
+from verniermq.kernel.message import Property, offset_message_id, tags_code
+
+logger = logging.getLogger(__name__)
+
+TagsCoder = Callable[[Mapping[str, str], int], int]
+"""(properties, store timestamp in ms) -> the tags code that the consume queue keeps."""
+
+
+@attrs.define(slots=True, eq=False)
+class Appended:
+    """Where a message went (RocketMQ: ``AppendMessageResult``)."""
+
+    commit_log_offset: int
+    size: int
+    queue_id: int
+    queue_offset: int
+    store_timestamp: int
+    store_host: bytes = attrs.field(repr=False)
+    """Packed, see ``pack_host``."""
+
+    @property
+    def end(self) -> int:
+        """The commit-log offset behind the record: what has to be durable before it may be acknowledged."""
+        return self.commit_log_offset + self.size
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id that the producer is answered."""
+        return offset_message_id(self.store_host, self.commit_log_offset)
+
+
+@attrs.define(slots=True, eq=False)
+class DispatchEvent(Appended):
+    """A message that is in the log now (RocketMQ: ``DispatchRequest``).
+
+    An append's answer is the event itself: one object less to make for each message.
+    """
+
+    topic: str
+    tags_code: int
+    sys_flag: int
+    prepared_transaction_offset: int
+    properties: dict[str, str]
+    born_timestamp: int
+    body_size: int
+    reconsume_times: int
+
+
+Listener = Callable[[Sequence[DispatchEvent]], None]
+
+
+class Dispatcher:
+    """The consume queues of one store and those who listen to it."""
+
+    def __init__(self, root: Path, *, queue_entries: int, open_files: int) -> None:
+        self.root = root
+        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.pending: list[DispatchEvent] = []
+        self.listeners: list[Listener] = []
+        self.tags_coders: dict[str, TagsCoder] = {}
+        self.dispatched = 0
+        """Where in the log the newest dispatched record ends."""
+        self.store_timestamp = 0
+        """The store timestamp of that record."""
+        self._files = QueueFiles(queue_entries * ENTRY_SIZE, open_files)
+        self._dirty: set[ConsumeQueue] = set()
+        self._unsynced: set[str] = set()
+
+    # --- queues ----------------------------------------------------------------------------
+
+    def load(self) -> int:
+        """Find the queues on disk; return how many files they have."""
+        files = 0
+        for topic in _directories(self.root):
+            for name in _directories(self.root / topic):
+                if name.isdecimal():
+                    queue = ConsumeQueue(topic, int(name), self.root, self._files)
+                    if count := queue.load():
+                        self.queues[topic, int(name)] = queue
+                        files += count
+        return files
+
+    def add_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Begin a queue. Nothing is written before its first message."""
+        queue = self.queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self.root, self._files)
+        return queue
+
+    def delete_topic(self, topic: str) -> None:
+        """Drop all queues of a topic and their files."""
+        for key in [key for key in list(self.queues) if key[0] == topic]:
+            queue = self.queues.pop(key)  # first, so that no append finds a queue that is going
+            self._dirty.discard(queue)
+            queue.delete()
+        try:
+            os.rmdir(self.root / topic)
+        except OSError:
+            pass  # something else lies in it, or it was never made
+
+    def tags_code_of(self, topic: str, properties: Mapping[str, str], store_timestamp: int) -> int:
+        coder = self.tags_coders.get(topic)
+        if coder is None:
+            return tags_code(properties.get(Property.TAGS))
+        return coder(properties, store_timestamp)
+
+    # --- at run time -----------------------------------------------------------------------
+
+    def dispatch(self, end: int | None = None) -> None:
+        """Tell the queues and the listeners about what was appended, up to the log offset ``end`` if given."""
+        events = self.pending
+        if end is not None and events and events[-1].end > end:
+            ready = next(i for i, event in enumerate(events) if event.end > end)
+            events, self.pending = events[:ready], events[ready:]
+        else:
+            self.pending = []
+        if not events:
+            return
+        queues, dirty = self.queues, self._dirty
+        for event in events:
+            queue = queues.get((event.topic, event.queue_id))
+            if queue is not None and has_queue_entry(event.sys_flag) and event.queue_offset == queue.max_offset:
+                queue.append(event.commit_log_offset, event.size, event.tags_code)
+                dirty.add(queue)
+        self.announce(events)
+
+    def announce(self, events: Sequence[DispatchEvent]) -> None:
+        """Tell the listeners about messages whose queues know them."""
+        if not events:
+            return
+        last = events[-1]
+        self.dispatched = last.end
+        self.store_timestamp = last.store_timestamp
+        for listener in self.listeners:
+            try:
+                listener(events)
+            except Exception:
+                # The messages are stored and in their queues; one listener must not keep them from the others.
+                logger.exception("a listener failed listener=%r messages=%d", listener, len(events))
+
+    # --- at recovery -----------------------------------------------------------------------
+
+    def replay(self, event: DispatchEvent, *, fill_gaps: bool) -> bool:
+        """Add the entry of a record found in the log unless its queue has it.
+
+        ``False`` if entries before it are missing and were not to be given up (``fill_gaps``).
+        """
+        if not has_queue_entry(event.sys_flag):
+            return True
+        queue = self.queues.get((event.topic, event.queue_id)) or self.add_queue(event.topic, event.queue_id)
+        if event.end <= queue.physical_end:
+            return True
+        if queue.is_empty and not queue.tail:
+            if event.queue_offset:
+                queue.begin_at(event.queue_offset)
+        elif event.queue_offset == 0:
+            # The topic was deleted and made again: its numbering began anew.
+            queue.delete()
+            queue = self.add_queue(event.topic, event.queue_id)
+        if event.queue_offset > queue.max_offset:
+            if not fill_gaps:
+                return False
+            # The records between are not in the log any more: begin behind them.
+            queue.delete()
+            queue = self.add_queue(event.topic, event.queue_id)
+            queue.begin_at(event.queue_offset)
+        if event.queue_offset == queue.max_offset:
+            queue.append(event.commit_log_offset, event.size, event.tags_code)
+            queue.next_offset = queue.max_offset
+            self._dirty.add(queue)
+        return True
+
+    # --- writing the queues to disk --------------------------------------------------------
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._dirty or self._unsynced)
+
+    def take_dirty(self) -> list[ConsumeQueue]:
+        """The queues that have entries in memory only; to be handed to :meth:`write_out`. On the loop."""
+        dirty, self._dirty = self._dirty, set()
+        return list(dirty)
+
+    def write_out(self, queues: Sequence[ConsumeQueue]) -> list[tuple[ConsumeQueue, int]]:
+        """Put the queues' tails into their files, without waiting for the disk. For a worker thread.
+
+        Raises:
+            OSError: the disk refused; every entry is still in memory.
+        """
+        written = []
+        for queue in queues:
+            count, paths = queue.write_out()
+            self._unsynced.update(paths)
+            written.append((queue, count))
+        return written
+
+    def wrote(self, queues: Sequence[ConsumeQueue], written: Sequence[tuple[ConsumeQueue, int]]) -> None:
+        """After :meth:`write_out`, on the loop: let go of what is in the files; what failed is dirty again."""
+        for queue, count in written:
+            queue.release(count)
+        self._dirty.update(queue for queue in queues if queue.tail and not queue.gone)
+
+    def sync(self) -> None:
+        """Make what :meth:`write_out` wrote durable. For a worker thread, never together with it."""
+        paths, self._unsynced = self._unsynced, set()
+        try:
+            sync_files(paths, self._files)
+        except OSError:
+            self._unsynced |= paths
+            raise
+
+    def write_now(self) -> None:
+        """Write everything here and now, without waiting for the disk."""
+        queues = self.take_dirty()
+        written: list[tuple[ConsumeQueue, int]] = []
+        try:
+            written = self.write_out(queues)
+        finally:
+            self.wrote(queues, written)
+
+    def flush(self) -> None:
+        """Write and sync everything here and now."""
+        self.write_now()
+        self.sync()
+
+    def count_files(self) -> int:
+        """How many files the queues have."""
+        return sum(queue.file_count for queue in self)
+
+    def close(self) -> None:
+        self._files.close()
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter([queue for queue in list(self.queues.values()) if not queue.is_empty])
+
+
+def _directories(path: Path) -> list[str]:
+    try:
+        with os.scandir(path) as found:
+            return sorted(entry.name for entry in found if entry.is_dir())
+    except FileNotFoundError:
+        return []

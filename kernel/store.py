@@ -1,0 +1,526 @@
+"""The store: a commit log, its consume queues, and what makes them durable (RocketMQ: ``DefaultMessageStore``).
+
+::
+
+    append ──> commitlog/   one record, at the end of the log
+      └─ event ─> dispatch, at the end of the loop's turn ──> consumequeue/<topic>/<queue>/ ──> listeners
+    run    ──> syncs in worker threads: the log (flush.py), the consume queues, the checkpoint
+    open   ──> lock, recovery, abort mark            close ──> everything durable, mark and lock gone
+
+Everything but ``open``, ``close`` and what says so is called on the event loop and never waits for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from zlib import crc32
+
+import anyio
+import anyio.to_thread
+
+from verniermq.kernel.clock import Clock
+from verniermq.kernel.commitlog.checkpoint import Checkpoint
+from verniermq.kernel.commitlog.flush import Flusher
+from verniermq.kernel.commitlog.lock import AbortMark, StoreLock
+from verniermq.kernel.commitlog.log import CommitLog, SegmentInfo
+from verniermq.kernel.commitlog.record import (
+    HEADS,
+    HOST_BITS,
+    MAX_PROPERTIES,
+    decode,
+    store_timestamp_position,
+    whole_record_at,
+)
+from verniermq.kernel.commitlog.recovery import Progress, Recovery
+from verniermq.kernel.config.schema import StoreSettings
+from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
+from verniermq.kernel.dispatch.dispatcher import Appended, Dispatcher, DispatchEvent, Listener, TagsCoder
+from verniermq.kernel.errors import (
+    CorruptRecord,
+    MessageIllegal,
+    MessageTooLarge,
+    PropertiesTooLarge,
+    StoreError,
+    StoreNotWritable,
+)
+from verniermq.kernel.message import PendingMessage, StoredMessage, SysFlag, format_properties
+
+__all__ = ["Appended", "DispatchEvent", "Listener", "Store", "StoreSettings", "TagsCoder"]
+
+logger = logging.getLogger(__name__)
+
+RECORD_SLACK = 65536
+"""How much a whole record may exceed the largest body, as RocketMQ allows."""
+
+SYNC_QUEUES_SECONDS = 5.0
+"""Consume queues are written every checkpoint interval, and synced this often: a crash replays what came since."""
+
+_LENGTH16 = struct.Struct(">H")
+_WITHOUT_ENTRY = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
+_TRANSACTION = SysFlag.TRANSACTION_MASK
+
+
+class Store:
+    """One broker's messages. Made closed; :meth:`open` first, :meth:`close` last."""
+
+    def __init__(self, settings: StoreSettings, *, clock: Clock, store_host: bytes) -> None:
+        self.settings = settings
+        self.path = Path(settings.path)
+        self.store_host = store_host
+        """Packed; what records and offset message ids name as their place."""
+        self.max_message_size: int = settings.max_message_size
+        self.redispatch_from: Callable[[], int | None] | None = None
+        """Asked by :meth:`open`: from which commit-log offset on the listeners have to hear everything again."""
+        self.index_timestamp = 0
+        """The end of the last full index file; the key index sets it, the checkpoint keeps it."""
+        self._clock = clock
+        self._now = clock.now_ms
+        self._log = CommitLog(self.path / "commitlog", settings.segment_size)
+        self._dispatcher = Dispatcher(
+            self.path / "consumequeue",
+            queue_entries=settings.queue_entries,
+            open_files=settings.mapped_queue_files,
+        )
+        self.listeners: list[Listener] = self._dispatcher.listeners
+        """Called with each batch of dispatched messages; by :meth:`open` too, with what recovery reads."""
+        self.tags_coders: dict[str, TagsCoder] = self._dispatcher.tags_coders
+        """By topic; other topics keep the hash of their tags."""
+        self._queues = self._dispatcher.queues
+        self._flusher = Flusher(
+            self._log,
+            synchronous=settings.flush == "sync",
+            interval=settings.flush_interval,
+            pages=settings.flush_pages,
+            timeout=settings.flush_timeout,
+            on_flushed=self.dispatch,
+            on_trouble=self._note_trouble,
+        )
+        self._lock: StoreLock | None = None
+        self._refusals: dict[str, str] = {}
+        self._refusal: str | None = "the store is not open"
+        self._dispatch_is_due = False
+        self._thread = anyio.CapacityLimiter(1)
+
+    # --- life ------------------------------------------------------------------------------
+
+    def open(self, progress: Progress | None = None) -> None:
+        """Lock the store, find out where it ends, bring the queues up to the log. May run in a worker thread.
+
+        Raises:
+            StoreLocked: another broker uses it.
+            StoreError: the files cannot be used as they are.
+            OSError: the directory cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = StoreLock(self.path)
+        except OSError as error:
+            raise StoreError(f"the store {self.path} cannot be opened: {error.strerror or error}") from error
+        try:
+            abort = AbortMark(self.path)
+            checkpoint = Checkpoint.load(self.path / "checkpoint")
+            self.index_timestamp = checkpoint.index_timestamp
+            clean = not abort.is_set
+            abort.set()
+            recovery = Recovery(
+                log=self._log,
+                dispatcher=self._dispatcher,
+                checkpoint=checkpoint,
+                clean=clean,
+                redispatch_from=self.redispatch_from() if self.redispatch_from is not None else None,
+                progress=progress,
+            )
+            end = recovery.run()
+        except BaseException:
+            self._let_go()
+            raise
+        self._dispatcher.dispatched = self._flusher.flushed = end
+        self._refusal = next(iter(self._refusals.values()), None)
+        logger.info("store opened path=%s clean=%s end=%d queues=%d", self.path, clean, end, len(self._queues))
+
+    def close(self) -> None:
+        """Make everything durable, write the checkpoint, let go of the lock. Blocks; it is the last call."""
+        if self._lock is None:
+            return
+        self._refusal = "the store is closed"
+        try:
+            self.flush()
+            self._save_checkpoint(self._log.end, stopped=True)
+            AbortMark(self.path).clear()
+            logger.info("store closed path=%s end=%d", self.path, self._log.end)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._log.close()
+        self._dispatcher.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def flush(self) -> None:
+        """Make everything durable and dispatch it, here and now. Blocks."""
+        self._flusher.flushed = self._log.sync()
+        self.dispatch()
+        self._dispatcher.flush()
+
+    async def run(self) -> None:
+        """Keep syncing, writing queues and checkpoints, and making segments ahead of time, until cancelled."""
+        wanted = anyio.Event()
+
+        def want_next() -> None:
+            wanted.set()
+
+        async def make_segments() -> None:
+            nonlocal wanted
+            while True:
+                await wanted.wait()
+                wanted = anyio.Event()
+                try:
+                    await anyio.to_thread.run_sync(self._log.prepare_next, limiter=self._thread)
+                except OSError as error:
+                    logger.warning("the next segment cannot be made yet: %s; it is tried again when needed", error)
+
+        self._log.want_next = want_next
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._flusher.run)
+                tasks.start_soon(make_segments)
+                tasks.start_soon(self._keep_queues)
+        finally:
+            self._log.want_next = None
+
+    # --- appending -------------------------------------------------------------------------
+
+    def append(self, message: PendingMessage) -> Appended:
+        """Put a message at the end of the log. It is dispatched at the end of the loop's turn.
+
+        Raises:
+            MessageTooLarge, PropertiesTooLarge, MessageIllegal: it cannot be stored.
+            StoreNotWritable: nothing can be stored now.
+        """
+        if self._refusal is not None:
+            raise StoreNotWritable(self._refusal)
+        event, record = self._encode(message, self._now(), self._log.end, 0)
+        log = self._log
+        offset = log.end
+        if offset + event.size > log.room:
+            offset = log.make_room(event.size)
+            if offset != event.commit_log_offset:
+                # The segment was full: the record goes to the next one and must say so.
+                event, record = self._encode(message, event.store_timestamp, offset, 0)
+        log.write(record)
+        self._added(event)
+        return event
+
+    def append_batch(self, messages: Sequence[PendingMessage]) -> list[Appended]:
+        """Put messages into the log one behind the other, in one segment; all of them or none.
+
+        Raises:
+            As :meth:`append`. The batch as a whole must fit into a segment.
+        """
+        if self._refusal is not None:
+            raise StoreNotWritable(self._refusal)
+        now = self._now()
+        log = self._log
+        encoded = self._encode_batch(messages, now, log.end)
+        size = sum(event.size for event, _ in encoded)
+        offset = log.end
+        if offset + size > log.room and (offset := log.make_room(size)) != encoded[0][0].commit_log_offset:
+            encoded = self._encode_batch(messages, now, offset)
+        log.write(b"".join([record for _, record in encoded]))
+        for event, _ in encoded:
+            self._added(event)
+        return [event for event, _ in encoded]
+
+    def _encode_batch(
+        self, messages: Sequence[PendingMessage], now: int, offset: int
+    ) -> list[tuple[DispatchEvent, bytes]]:
+        encoded = []
+        counts: dict[tuple[str, int], int] = {}
+        for message in messages:
+            key = (message.topic, message.queue_id)
+            ahead = counts.get(key, 0)
+            event, record = self._encode(message, now, offset, ahead)
+            if event.sys_flag & _TRANSACTION not in _WITHOUT_ENTRY:
+                counts[key] = ahead + 1
+            encoded.append((event, record))
+            offset += event.size
+        return encoded
+
+    def _encode(self, message: PendingMessage, now: int, offset: int, ahead: int) -> tuple[DispatchEvent, bytes]:
+        """A message's record and event, changing nothing; ``ahead`` messages of its queue are not added yet."""
+        topic = message.topic
+        queue_id = message.queue_id
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = self._dispatcher.add_queue(topic, queue_id)
+        body = message.body
+        body_size = len(body)
+        if body_size > self.max_message_size:
+            raise MessageTooLarge(body_size, self.max_message_size)
+        text = message.properties_text
+        store_host = self.store_host
+        born_host = message.born_host
+        try:
+            properties = (format_properties(message.properties) if text is None else text).encode()
+            if len(properties) > MAX_PROPERTIES:
+                raise PropertiesTooLarge(len(properties), MAX_PROPERTIES)
+            hosts = (len(born_host), len(store_host))
+            head = HEADS[hosts]
+            topic_field = queue.topic_field
+            size = head.size + body_size + len(topic_field) + 2 + len(properties)
+            sys_flag = message.sys_flag & ~0x30 | HOST_BITS[hosts]
+            transaction = sys_flag & _TRANSACTION
+            queue_offset = 0 if transaction in _WITHOUT_ENTRY else queue.next_offset + ahead
+            record = b"".join(
+                (
+                    head.pack(
+                        size,
+                        queue.magic,
+                        crc32(body) & 0x7FFFFFFF,
+                        queue_id,
+                        message.flag,
+                        queue_offset,
+                        offset,
+                        sys_flag,
+                        message.born_timestamp,
+                        born_host,
+                        now,
+                        store_host,
+                        message.reconsume_times,
+                        message.prepared_transaction_offset,
+                        body_size,
+                    ),
+                    body,
+                    topic_field,
+                    _LENGTH16.pack(len(properties)),
+                    properties,
+                )
+            )
+        except (struct.error, KeyError, UnicodeEncodeError) as error:
+            raise MessageIllegal(f"the message does not fit into a record: {error}") from None
+        if size > self.max_message_size + RECORD_SLACK:
+            raise MessageTooLarge(size, self.max_message_size)
+        code = message.tags_code
+        if code is None:
+            code = self._dispatcher.tags_code_of(topic, message.properties, now)
+        return (
+            DispatchEvent(
+                offset,
+                size,
+                queue_id,
+                queue_offset,
+                now,
+                store_host,
+                topic,
+                code,
+                sys_flag,
+                message.prepared_transaction_offset,
+                message.properties,
+                message.born_timestamp,
+                body_size,
+                message.reconsume_times,
+            ),
+            record,
+        )
+
+    def _added(self, event: DispatchEvent) -> None:
+        transaction = event.sys_flag & _TRANSACTION
+        if transaction not in _WITHOUT_ENTRY:
+            self._queues[event.topic, event.queue_id].next_offset += 1
+        self._dispatcher.pending.append(event)
+        if not self._dispatch_is_due:
+            try:
+                asyncio.get_running_loop().call_soon(self.dispatch)
+            except RuntimeError:
+                return  # no loop runs here: whoever appends calls dispatch
+            self._dispatch_is_due = True
+
+    def dispatch(self) -> None:
+        """Bring what was appended into the consume queues and to the listeners.
+
+        With synchronous flush only what is durable: a consumer must not see what a power cut can take back.
+        """
+        self._dispatch_is_due = False
+        if not self._flusher.synchronous:
+            self._dispatcher.dispatch()
+            return
+        self._dispatcher.dispatch(self._flusher.flushed)
+        if self._dispatcher.pending:
+            self._flusher.poke()
+
+    def refuse_writes(self, reason: str | None, source: str = "") -> None:
+        """Raise ``StoreNotWritable`` with this reason from every append, until ``None`` clears it.
+
+        Several parts may refuse at the same time; each clears what it set under its own ``source``.
+        """
+        if reason is None:
+            self._refusals.pop(source, None)
+        else:
+            self._refusals[source] = reason
+        if self._lock is not None:
+            self._refusal = next(iter(self._refusals.values()), None)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The consume queue, or ``None`` when it never had a message."""
+        queue = self._queues.get((topic, queue_id))
+        return None if queue is None or queue.is_empty else queue
+
+    def queues(self) -> Iterable[ConsumeQueue]:
+        """Every queue that had a message."""
+        return self._dispatcher
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    @property
+    def start(self) -> int:
+        """The commit-log offset of the oldest record."""
+        return self._log.min_offset
+
+    @property
+    def end(self) -> int:
+        """The commit-log offset where the next record goes."""
+        return self._log.end
+
+    def read(self, commit_log_offset: int, size: int) -> bytes | None:
+        """The raw bytes of a record, or ``None`` when they are not in the log (any more)."""
+        return self._log.read(commit_log_offset, size)
+
+    def message_at(self, commit_log_offset: int) -> StoredMessage | None:
+        """The message whose record begins there; ``None`` when none does."""
+        if commit_log_offset < 0:
+            return None
+        length = self._log.read(commit_log_offset, 4)
+        if length is None:
+            return None
+        record = self._log.read(commit_log_offset, int.from_bytes(length, "big"))
+        try:
+            if record is None or whole_record_at(record, 0, commit_log_offset) is None:
+                return None
+            return decode(record)
+        except CorruptRecord:
+            return None
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
+        """The queue offset of the first message stored at or after a time; with ``upper``, of the last at or before it.
+
+        One past the last message when all are older; the first one when ``upper`` finds none.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored = self._store_timestamp(queue, middle)
+            if stored is None or stored < timestamp_ms or (upper and stored == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, queue.min_offset) if upper else low
+
+    def _store_timestamp(self, queue: ConsumeQueue, offset: int) -> int | None:
+        entry = queue.read_any(offset)
+        record = self._log.read(entry[0], min(entry[1], 88)) if entry is not None else None
+        if record is None or len(record) < 88:
+            return None
+        at = store_timestamp_position(int.from_bytes(record[36:40], "big"))
+        return int.from_bytes(record[at : at + 8], "big", signed=True)
+
+    # --- durability ------------------------------------------------------------------------
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether an append is to be answered only when :meth:`durable` says so."""
+        return self._flusher.synchronous
+
+    async def durable(self, end_offset: int) -> bool:
+        """Wait until the log is on the disk up to there; at once with asynchronous flush; ``False`` after the limit."""
+        return await self._flusher.durable(end_offset)
+
+    @property
+    def durable_end(self) -> int:
+        """Everything before this commit-log offset is on the disk."""
+        return self._flusher.flushed
+
+    def _note_trouble(self, error: OSError | None, part: str = "commit log") -> None:
+        if error is not None:
+            self.refuse_writes(f"the disk refused to keep the {part}: {error.strerror or error}", part)
+            if error.errno == errno.EIO:
+                # What a failed sync could not write may be dropped from memory: a later one that works proves nothing.
+                self.refuse_writes(f"the disk failed while the {part} was synced; restart the broker", "EIO")
+        elif part in self._refusals:
+            self.refuse_writes(None, part)
+
+    async def _keep_queues(self) -> None:
+        interval = self.settings.checkpoint_interval
+        since_sync = 0.0
+        while True:
+            await anyio.sleep(interval)
+            since_sync += interval
+            thorough = since_sync >= SYNC_QUEUES_SECONDS
+            if thorough:
+                since_sync = 0.0
+            try:
+                await self._write_queues(thorough=thorough)
+                self._note_trouble(None, "consume queues")
+            except OSError as error:
+                logger.error("the disk refused the consume queues: %s; trying again in %g s", error, interval)
+                self._note_trouble(error, "consume queues")
+
+    async def _write_queues(self, *, thorough: bool) -> None:
+        dispatcher = self._dispatcher
+        durable, timestamp = min(dispatcher.dispatched, self._flusher.flushed), dispatcher.store_timestamp
+        queues = dispatcher.take_dirty()
+        written: list[tuple[ConsumeQueue, int]] = []
+        try:
+            written = await anyio.to_thread.run_sync(dispatcher.write_out, queues, limiter=self._thread)
+        finally:
+            dispatcher.wrote(queues, written)
+        if thorough and dispatcher.is_dirty:
+            await anyio.to_thread.run_sync(dispatcher.sync, limiter=self._thread)
+            await anyio.to_thread.run_sync(self._save_checkpoint, durable, False, timestamp, limiter=self._thread)
+
+    def _save_checkpoint(self, durable: int, stopped: bool, timestamp: int = 0) -> None:
+        timestamp = timestamp or self._dispatcher.store_timestamp
+        Checkpoint(
+            log_timestamp=timestamp,
+            queue_timestamp=timestamp,
+            index_timestamp=self.index_timestamp,
+            confirmed=durable,
+            durable=durable,
+            queues=sum(1 for _ in self._dispatcher) if stopped else -1,
+            queue_files=self._dispatcher.count_files() if stopped else -1,
+        ).save(self.path / "checkpoint")
+
+    # --- what goes away --------------------------------------------------------------------
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues and remove their files; its records stay in the log until that expires."""
+        self._dispatcher.delete_topic(topic)
+
+    def segments(self) -> list[SegmentInfo]:
+        """The files of the commit log, oldest first."""
+        return self._log.segments()
+
+    def delete_first_segment(self) -> Path | None:
+        """Remove the oldest file of the log, never the active one; ``expire_queues`` belongs after it."""
+        return self._log.delete_first_segment()
+
+    def expire_queues(self) -> int:
+        """Raise the queues' minimum offsets to what the log still has, and remove their files below it."""
+        return sum(queue.delete_files_below(self._log.min_offset) for queue in self._dispatcher)
