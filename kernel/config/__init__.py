@@ -8,6 +8,7 @@ from verniermq.kernel.config.configuration import RESERVED_PLUGIN_KEYS, Configur
 from verniermq.kernel.config.environment import CONFIG_VARIABLE, variable
 from verniermq.kernel.config.fields import SECRET, Setting, setting, settings_of
 from verniermq.kernel.config.load import load
+from verniermq.kernel.config.render import render, render_effective
 from verniermq.kernel.config.schema import (
     SECTIONS,
     BrokerSettings,
@@ -60,6 +61,8 @@ __all__ = [
     "load",
     "parse_duration",
     "parse_size",
+    "render",
+    "render_effective",
     "setting",
     "settings_of",
     "structure",

@@ -114,6 +114,13 @@ class Configuration:
             if name not in variables and not name.startswith(unread):
                 refuse_variable(name, variables)
 
+    def source_of(self, dotted: str) -> str:
+        """Where a value that is not the default came from: a flag, a variable, or else the file."""
+        elsewhere = self.origin.keys.get(dotted)
+        if elsewhere is None and variable(dotted) in self.origin.plugin_environment:
+            elsewhere = variable(dotted)
+        return elsewhere or self.origin.file
+
     def _structured(self, name: str, cls: type[T], keep: Any) -> T:
         where = f"plugins.{name}"
         table: dict[str, Any] = {key: value for key, value in self.plugin_tables.get(name, {}).items() if keep(key)}

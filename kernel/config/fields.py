@@ -71,6 +71,10 @@ class Setting:
     def required(self) -> bool:
         return self.default is attrs.NOTHING
 
+    def of_an_item(self) -> Setting:
+        """The same for one item of its list or table: the limits hold, the check and the default are of the whole."""
+        return attrs.evolve(self, default=attrs.NOTHING, rules=attrs.evolve(self.rules, check=None))
+
     def in_range(self, value: object) -> bool:
         """Whether a number lies between the limits. Other things have no limits."""
         return in_range(value, self.rules)

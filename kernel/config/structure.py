@@ -67,7 +67,8 @@ class _Reader:
     source: str
     sources: Mapping[str, str]
 
-    def table(self, cls: type[T], table: object, where: str) -> T:
+    def table(self, cls: type[T], table: object, where: str, base: object = None) -> T:
+        """A class from a table; what the table leaves out is as in ``base``, if there is one."""
         if not isinstance(table, Mapping):
             self.refuse(where, f"{where} = {_shown(table)}: expected a table, [{where}]")
         settings = settings_of(cls)
@@ -76,6 +77,8 @@ class _Reader:
         for key, setting in settings.items():
             if key in table:
                 values[setting.argument] = self.setting(setting, table[key], where)
+            elif base is not None:
+                values[setting.argument] = getattr(base, setting.attribute.name)
             elif setting.required:
                 expected = described(setting.kind, setting)
                 self.refuse(where, f"[{where}] lacks the setting {key!r}: expected {expected}")
@@ -104,17 +107,21 @@ class _Reader:
         raw = read_text(value, kind) if isinstance(value, PlainText) else value
         dotted = f"{where}.{key}" if where else key
         if is_table(kind) and isinstance(raw, Mapping):
-            return self.table(kind, raw, dotted)
+            base = setting.default if isinstance(setting.default, kind) else None
+            return self.checked(kind, setting, self.table(kind, raw, dotted, base), value, where, key)
         if (each := item_kind(kind)) is not None and isinstance(raw, list | tuple | set | frozenset):
-            items = [self.value(each, setting, item, where, f"{key}[{n}]") for n, item in enumerate(raw)]
-            return self.checked(setting, collected(kind, items), value, where, key)
+            part = setting.of_an_item()
+            items = [self.value(each, part, item, where, f"{key}[{n}]") for n, item in enumerate(raw)]
+            return self.checked(kind, setting, collected(kind, items), value, where, key)
         if (each := value_kind(kind)) is not None and isinstance(raw, Mapping):
-            return {name: self.value(each, setting, item, dotted, name) for name, item in raw.items()}
+            part = setting.of_an_item()
+            values = {name: self.value(each, part, item, dotted, name) for name, item in raw.items()}
+            return self.checked(kind, setting, values, value, where, key)
         try:
             single = _single(kind, setting, raw)
         except _Misfit as misfit:
             self.refuse_value(setting, value, where, key, str(misfit))
-        return self.checked(setting, single, value, where, key)
+        return self.checked(kind, setting, single, value, where, key)
 
     def one_of(self, members: tuple[Any, ...], setting: Setting, value: object, where: str, key: str) -> object:
         for member in members:
@@ -124,11 +131,11 @@ class _Reader:
                 continue  # perhaps it is one of the others
         return self.refuse_value(setting, value, where, key, f": expected {described(setting.kind, setting)}")
 
-    def checked(self, setting: Setting, result: object, value: object, where: str, key: str) -> object:
+    def checked(self, kind: Any, setting: Setting, result: object, value: object, where: str, key: str) -> object:
+        """The result, if it keeps the setting's limits and passes its check; ``value`` is how it was written."""
         if not setting.in_range(result):
-            self.refuse_value(setting, value, where, key, f": expected {described(setting.kind, setting)}")
-        # The setting's own check wants the whole value, not an item of it.
-        if setting.rules.check is not None and key == setting.key:
+            self.refuse_value(setting, value, where, key, f": expected {described(kind, setting)}")
+        if setting.rules.check is not None:
             expected = setting.rules.check(result)
             if expected is not None:
                 self.refuse_value(setting, value, where, key, f": expected {expected}")
