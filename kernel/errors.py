@@ -84,7 +84,7 @@ class BadName(InvalidParameter):
 
 class QueueOutOfRange(InvalidParameter):
     def __init__(self, topic: str, queue_id: int, queues: int) -> None:
-        super().__init__(f"queue {queue_id} of topic {topic!r} does not exist; it has {queues} queues, 0 to {queues - 1}")
+        super().__init__(f"topic {topic!r} has no queue {queue_id}; it has {queues} queues, 0 to {queues - 1}")
         self.topic = topic
         self.queue_id = queue_id
 
@@ -205,9 +205,16 @@ class SegmentSizeMismatch(StoreError):
 class ConfigError(VernierMQError):
     """``broker.toml``, an environment variable or a flag says something that cannot be used."""
 
+    plugin: str | None = None
+    """Whose table it was, if it was a plugin's."""
+
 
 class PluginError(VernierMQError):
     """A plugin cannot be loaded or does not fit."""
+
+    def __init__(self, message: str, plugin: str | None = None) -> None:
+        super().__init__(message)
+        self.plugin = plugin
 
 
 # --- talking to somebody else --------------------------------------------------------------

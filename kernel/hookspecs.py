@@ -144,7 +144,7 @@ def topics_changed(changed: Sequence[TopicConfig], deleted: Sequence[str]) -> No
 
 @hookspec
 def before_append(message: PendingMessage, connection: Connection | None) -> Awaitable[None] | None:
-    """Change a message in place, or refuse it, just before it goes into the log (RocketMQ: ``PutMessageHook``). *Hot.*
+    """Change or refuse a message just before it goes into the log (RocketMQ: ``PutMessageHook``). *Hot.*
 
     ``connection`` is the producer's, or ``None`` for a message that the broker itself puts. Mark the
     implementation with :func:`~verniermq.kernel.plugin.concerns` unless it really wants every message. When
@@ -173,7 +173,7 @@ def messages_appended(batch: Sequence[tuple[PendingMessage, Appended]]) -> Await
 
 @hookspec
 def messages_dispatched(events: Sequence[DispatchEvent]) -> Awaitable[None] | None:
-    """Hear of messages that are in the log and in their consume queues (RocketMQ: ``CommitLogDispatcher``). *Hot, batched.*
+    """Hear of messages that are in the log and in their queues (RocketMQ: ``CommitLogDispatcher``). *Hot, batched.*
 
     Comes in log order, and again during recovery for what may have been missed, so it must cope with
     repeats. An ``async`` implementation is fed by a queue of its own, batch after batch; one that falls

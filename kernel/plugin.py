@@ -51,8 +51,6 @@ class Declaration:
 
     api: int
     summary: str
-    name: str | None = None
-    """Only for plugins loaded from a file or module; an entry point's name comes first."""
     version: str = ""
     config: type[Any] = NoConfig
     needs: tuple[str, ...] = ()
@@ -81,7 +79,9 @@ EVERYTHING: Final = Concern()
 _CONCERN = "verniermq_concern"
 
 
-def concerns(*, properties: tuple[str, ...] = (), topic_prefixes: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
+def concerns(
+    *, properties: tuple[str, ...] = (), topic_prefixes: tuple[str, ...] = ()
+) -> Callable[[_Function], _Function]:
     """Mark a ``before_append`` implementation that only some messages concern.
 
     The kernel asks one question for all such plugins together, so that a message that carries none of the
@@ -121,7 +121,7 @@ def declaration_of(plugin_class: Any, where: str) -> Declaration:
     """
     declaration = getattr(plugin_class, "declaration", None)
     if not isinstance(declaration, Declaration):
-        raise PluginError(f"{where} is no plugin: it has no class attribute 'declaration = Declaration(api={API_VERSION}, …)'")
+        raise PluginError(f"{where} is no plugin: it lacks 'declaration: ClassVar = Declaration(api={API_VERSION}, …)'")
     if declaration.api != API_VERSION:
         raise PluginError(
             f"{where} was written for plugin API {declaration.api}, this VernierMQ has {API_VERSION}; "

@@ -1,0 +1,122 @@
+"""``verniermq broker``: run a broker until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+import anyio
+import click
+import orjson
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.markup import escape
+from rich.table import Table
+
+from verniermq.kernel.broker import Broker
+from verniermq.kernel.cli.options import config_options, configuration_from
+from verniermq.kernel.config import Configuration
+from verniermq.kernel.loop import backend_options
+
+console = Console(stderr=True, highlight=False)
+
+
+@click.command()
+@config_options
+@click.option("--name", help="This broker's name.")
+@click.option("--host", help="The address to listen on.")
+@click.option("--port", type=int, help="The port to listen on; 0 takes a free one.")
+@click.option("--namesrv-port", type=int, help="The embedded name server's port; 0 takes a free one.")
+@click.option("--store", help="The folder of the store.")
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a JSON file with the addresses once the broker is ready, for whoever started it.",
+)
+def broker(
+    config_path: Path | None,
+    no_plugins: str | None,
+    settings: tuple[str, ...],
+    name: str | None,
+    host: str | None,
+    port: int | None,
+    namesrv_port: int | None,
+    store: str | None,
+    ready_file: Path | None,
+) -> None:
+    """Run a broker, with its embedded name server unless the configuration names others.
+
+    Ctrl-C or SIGTERM stops it: it answers what it has taken, writes everything to disk, and ends.
+
+    \b
+    verniermq broker                                  with all defaults
+    verniermq broker --config broker.toml             as the file says
+    verniermq broker --port 0 --namesrv-port 0        on free ports
+    verniermq broker --no-plugins=flow,schedule       without these two
+    """
+    started = time.perf_counter()
+    configuration = configuration_from(
+        config_path, no_plugins, settings,
+        broker__name=name, broker__host=host, broker__port=port, namesrv__port=namesrv_port, store__path=store,
+    )  # fmt: skip
+    logging.basicConfig(
+        level=configuration.log.level.upper(),
+        format="%(message)s",
+        handlers=[RichHandler(console=console, show_path=False, rich_tracebacks=False, markup=False)],
+    )
+    anyio.run(_run, configuration, ready_file, started, backend_options=backend_options())
+
+
+async def _run(configuration: Configuration, ready_file: Path | None, started: float) -> None:
+    async with Broker(configuration) as running:
+        console.print(_banner(running, time.perf_counter() - started))
+        if ready_file is not None:
+            _write_ready_file(ready_file, running)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_wait_for_signal, running)
+            await running.stop_requested.wait()
+            tasks.cancel_scope.cancel()
+    if running.stop_reason:
+        raise click.ClickException(running.stop_reason)
+
+
+async def _wait_for_signal(running: Broker) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for number in signals:
+            console.print(f"{signal.Signals(number).name}: stopping; everything taken is answered and written first")
+            running.stop_requested.set()
+            return
+
+
+def _banner(running: Broker, seconds: float) -> Table:
+    """Where it listens, what it keeps where, and a line to try."""
+    name_servers = ", ".join(running.name_servers) or "none (the plugin namesrv is not active)"
+    active = [plugin.name for plugin in running.host.active.values()]
+    table = Table.grid(padding=(0, 2))
+    table.add_row("[bold]VernierMQ[/bold]", f"broker {running.name} is ready after {seconds:.2f} s")
+    table.add_row("clients use", f"{name_servers}  (name server)")
+    table.add_row("broker", escape(f"{running.address}  ({running.advertised.why})"))
+    if running.advertised.is_loopback:
+        table.add_row("", r"reachable from this machine only; set \[broker] host and advertise to change that")
+    table.add_row("store", str(Path(running.store.path).resolve()))
+    table.add_row("plugins", ", ".join(active) or "none")
+    if running.name_servers:
+        first = running.name_servers[0]
+        table.add_row("try", f'verniermq send greetings "hello" --namesrv {first}')
+        table.add_row("", f"verniermq tail greetings --namesrv {first}")
+    return table
+
+
+def _write_ready_file(path: Path, running: Broker) -> None:
+    data = {
+        "broker": running.address,
+        "namesrv": running.name_servers[0] if running.name_servers else "",
+        "pid": os.getpid(),
+        "store": str(Path(running.store.path).resolve()),
+    }
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(orjson.dumps(data))
+    temporary.rename(path)

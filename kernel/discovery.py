@@ -1,0 +1,148 @@
+"""Finding plugins: from a name in ``broker.toml`` to a class, and nothing that was not named.
+
+A name is looked up in this order: the ``from`` key of its own table, the built-in ones, entry points of the
+group ``verniermq``, a path to a Python file, ``module:attribute``. Entry points are read from the metadata
+of installed packages; their code is imported only when the name is active.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from verniermq.kernel.builtin import BUILTIN
+from verniermq.kernel.config import Configuration
+from verniermq.kernel.errors import PluginError, nearest
+from verniermq.kernel.plugin import PROJECT, Declaration, declaration_of
+
+DEFAULT = "default"
+"""In ``enable``: stands for all built-in plugins."""
+
+
+@attrs.frozen
+class Candidate:
+    """A plugin that could be loaded: its name and where its class is."""
+
+    name: str
+    target: str
+    """``module:attribute``, or the path of a Python file."""
+    origin: str
+    """For people: ``built-in``, ``verniermq-example 1.2``, ``rules.py``."""
+    version: str = ""
+
+
+@attrs.frozen
+class Found:
+    """A candidate whose class was imported."""
+
+    candidate: Candidate
+    plugin_class: Any
+    declaration: Declaration
+
+    @property
+    def name(self) -> str:
+        return self.candidate.name
+
+
+def installed() -> dict[str, Candidate]:
+    """What other packages offer, without importing any of it."""
+    found = {}
+    for entry in entry_points(group=PROJECT):
+        package, version = _distribution(entry)
+        found[entry.name] = Candidate(entry.name, entry.value, f"{package} {version}".strip(), version)
+    return found
+
+
+def _distribution(entry: EntryPoint) -> tuple[str, str]:
+    return (entry.dist.name, entry.dist.version) if entry.dist is not None else ("", "")
+
+
+def choose(configuration: Configuration, defaults: Sequence[str]) -> list[Candidate]:
+    """The plugins to load, as ``[plugins]`` says; ``defaults`` is what ``"default"`` stands for.
+
+    Raises:
+        PluginError: a name leads nowhere.
+    """
+    names: list[str] = []
+    for name in configuration.plugins.enable:
+        names.extend(defaults if name == DEFAULT else [name])
+    unwanted = set(configuration.plugins.disable)
+    offered = installed()
+    base = Path(configuration.origin.file).parent
+    chosen: dict[str, Candidate] = {}
+    for name in names:
+        if name in unwanted:
+            continue
+        candidate = _look_up(name, configuration.place(name).from_, offered, base)
+        if candidate.name not in unwanted:
+            chosen[candidate.name] = candidate
+    return list(chosen.values())
+
+
+def _look_up(name: str, source: str, offered: Mapping[str, Candidate], base: Path) -> Candidate:
+    if source:
+        return Candidate(name, str(base / source) if source.endswith(".py") else source, source)
+    if name in BUILTIN:
+        return Candidate(name, BUILTIN[name].target, "built-in")
+    if name in offered:
+        return offered[name]
+    if name.endswith(".py"):
+        return Candidate(Path(name).stem, str(base / name), name)
+    if ":" in name:
+        return Candidate(name.partition(":")[0].rpartition(".")[2], name, name)
+    raise PluginError(
+        f"[plugins] enable names {name!r}, which is no built-in plugin, no installed one (entry point group "
+        f"'{PROJECT}'), no .py file and no module:attribute; {nearest(name, [*BUILTIN, *offered])}"
+    )
+
+
+def load(candidate: Candidate) -> Found:
+    """Import a candidate's class.
+
+    Raises:
+        PluginError: the import fails, or what it finds is no plugin for this version.
+    """
+    where = f"plugin {candidate.name!r} ({candidate.target})"
+    try:
+        plugin_class = _import_file(candidate) if candidate.target.endswith(".py") else _import_target(candidate.target)
+    except PluginError:
+        raise
+    except Exception as error:  # whatever a stranger's module raises on import, we say whose it was
+        raise PluginError(f"{where} cannot be imported: {type(error).__name__}: {error}", candidate.name) from error
+    try:
+        declaration = declaration_of(plugin_class, where)
+    except PluginError as error:
+        error.plugin = candidate.name
+        raise
+    return Found(attrs.evolve(candidate, version=candidate.version or declaration.version), plugin_class, declaration)
+
+
+def _import_target(target: str) -> Any:
+    module_name, _, attribute = target.partition(":")
+    module = importlib.import_module(module_name)
+    value: Any = module
+    for part in (attribute or "Plugin").split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _import_file(candidate: Candidate) -> Any:
+    path = Path(candidate.target)
+    if not path.is_file():
+        raise PluginError(f"plugin {candidate.name!r}: there is no file {path}", candidate.name)
+    # A name of its own, so that rules.py of one broker is not mistaken for somebody's module `rules`.
+    module_name = f"verniermq_plugin_file_{candidate.name}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None  # it ends in .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    return module.Plugin

@@ -1,0 +1,142 @@
+"""Pulls that wait for the next message (RocketMQ: ``PullRequestHoldService``).
+
+A pull that finds nothing is kept here under its queue. A dispatched message that its filter lets pass wakes
+it; so does its deadline. Waiting pulls are found by (topic, queue), so a message costs one look-up however
+many consumers wait elsewhere, and deadlines lie in a heap, so that waiting costs nothing at all.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import anyio
+import attrs
+
+from verniermq.kernel.clock import Clock
+from verniermq.kernel.message import MessageFilter
+from verniermq.kernel.remoting import Connection
+from verniermq.kernel.store import DispatchEvent
+
+SHORTEST_SLEEP = 0.05
+"""Deadlines need no more precision than this, and one wake-up then serves many."""
+
+
+@attrs.define(eq=False)
+class HeldPull:
+    """One waiting request. ``resume`` answers it; it is called once."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    filter: MessageFilter
+    deadline: float
+    connection: Connection
+    resume: Callable[[], None]
+    done: bool = False
+
+    def wants(self, event: DispatchEvent) -> bool:
+        if event.queue_offset < self.offset:
+            return False
+        codes, test = self.filter.tag_codes, self.filter.test
+        if codes is not None and event.tags_code not in codes:
+            return False
+        return test is None or test(event.properties)
+
+
+class HeldPulls:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
+        self._by_connection: dict[Connection, set[HeldPull]] = {}
+        self._deadlines: list[tuple[float, int, HeldPull]] = []
+        self._sequence = count()
+        self._waiting = 0
+        self._earlier = anyio.Event()
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def hold(self, pull: HeldPull) -> None:
+        self._by_queue.setdefault((pull.topic, pull.queue_id), []).append(pull)
+        self._by_connection.setdefault(pull.connection, set()).add(pull)
+        self._waiting += 1
+        if len(self._deadlines) > 2 * self._waiting + 1024:
+            # A woken pull leaves its deadline behind; a busy consumer would pile up seconds of them.
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
+            heapq.heapify(self._deadlines)
+        heapq.heappush(self._deadlines, (pull.deadline, next(self._sequence), pull))
+        if self._deadlines[0][2] is pull:
+            self._earlier.set()
+
+    def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
+        """Wake the pulls that one of these messages is for."""
+        if not self._by_queue:
+            return
+        woken: list[HeldPull] = []
+        for event in events:
+            waiting = self._by_queue.get((event.topic, event.queue_id))
+            if waiting is None:
+                continue
+            for pull in waiting:
+                if not pull.done and pull.wants(event):
+                    pull.done = True
+                    woken.append(pull)
+        for pull in woken:
+            self._forget(pull)
+            pull.resume()
+
+    def wake_queue(self, topic: str, queue_id: int) -> None:
+        """Let the pulls of one queue look again, because its bounds changed."""
+        for pull in list(self._by_queue.get((topic, queue_id), ())):
+            pull.done = True
+            self._forget(pull)
+            pull.resume()
+
+    def connection_closed(self, connection: Connection) -> None:
+        for pull in self._by_connection.pop(connection, set()):
+            pull.done = True
+            self._drop_from_queue(pull)
+
+    def _forget(self, pull: HeldPull) -> None:
+        self._drop_from_queue(pull)
+        of_connection = self._by_connection.get(pull.connection)
+        if of_connection is not None:
+            of_connection.discard(pull)
+            if not of_connection:
+                del self._by_connection[pull.connection]
+
+    def _drop_from_queue(self, pull: HeldPull) -> None:
+        key = (pull.topic, pull.queue_id)
+        waiting = self._by_queue.get(key)
+        if waiting is not None and pull in waiting:
+            waiting.remove(pull)
+            self._waiting -= 1
+            if not waiting:
+                del self._by_queue[key]
+
+    # --- deadlines -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Answer pulls whose time is over."""
+        while True:
+            while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= self._clock.now()):
+                pull = heapq.heappop(self._deadlines)[2]
+                if not pull.done:
+                    pull.done = True
+                    self._forget(pull)
+                    pull.resume()
+            self._earlier = anyio.Event()
+            if not self._deadlines:
+                await self._earlier.wait()
+                continue
+            wait = max(SHORTEST_SLEEP, self._deadlines[0][0] - self._clock.now())
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._sleep_then_cancel, wait, tasks.cancel_scope)
+                await self._earlier.wait()
+                tasks.cancel_scope.cancel()
+
+    async def _sleep_then_cancel(self, seconds: float, scope: anyio.CancelScope) -> None:
+        await self._clock.sleep(seconds)
+        scope.cancel()

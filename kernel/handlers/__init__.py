@@ -1,0 +1,1 @@
+"""What the kernel itself answers: one file per family of requests."""

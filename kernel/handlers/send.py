@@ -1,0 +1,251 @@
+"""SEND_MESSAGE, its short and its batch form: decode, ask plugins, append, answer (RocketMQ: ``SendMessageProcessor``).
+
+The short form (V2) carries the same fields under one-letter names. What a topic needs is worked out at its
+first message and kept, so that a message costs one look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from verniermq.kernel.codes import RequestCode, ResponseCode
+from verniermq.kernel.errors import MessageIllegal, QueueOutOfRange
+from verniermq.kernel.message import RETRY_PREFIX, VALUE_END, PendingMessage, Property, SysFlag, parse_properties
+from verniermq.kernel.remoting import Command, Connection, Handler
+
+if TYPE_CHECKING:
+    from verniermq.kernel.broker import Broker
+    from verniermq.kernel.store import Appended
+
+REGION: Final = "DefaultRegion"
+
+SHORT_NAMES: Final = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "maxReconsumeTimes": "l",
+}
+"""Long name → V2 name."""
+
+MAX_BATCH: Final = 65536
+_BATCH_HEAD: Final = struct.Struct(">iiiii")
+_SHORT: Final = struct.Struct(">h")
+
+
+@attrs.frozen
+class Target:
+    """What the path of a message needs to know of its topic."""
+
+    queues: int
+    write_queues: int
+    concerned: bool
+    """Some plugin wants to see every message to this topic."""
+
+
+class SendHandler:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._store = broker.store
+        self._host = broker.host
+        self._targets: dict[str, Target] = {}
+        self._stamp = {
+            Property.REGION: REGION,
+            Property.TRACE_SWITCH: "true",
+            Property.CLUSTER: broker.configuration.broker.cluster,
+        }
+        self._stamp_text = "".join(f"{name}\x01{value}\x02" for name, value in self._stamp.items())
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.send_long,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+        }
+
+    def forget_targets(self, topics: Iterable[str]) -> None:
+        """These topics changed; look at them anew."""
+        for topic in topics:
+            self._targets.pop(topic, None)
+
+    def send_long(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+        request.ext = {SHORT_NAMES.get(name, name): value for name, value in request.ext.items()}
+        return self.send(request, connection)
+
+    def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+        message, target = self._decode(request, connection)
+        queue_id = message.queue_id
+        if target.concerned or not self._host.concerned_properties.isdisjoint(message.properties):
+            waiting = self._broker.rewrite(message, connection)
+            if waiting is not None:
+                return self._send_after(waiting, request, message, queue_id)
+        return self._append(request, message, queue_id)
+
+    async def _send_after(
+        self, waiting: Awaitable[None], request: Command, message: PendingMessage, queue_id: int
+    ) -> Command:
+        await waiting
+        answer = self._append(request, message, queue_id)
+        return answer if isinstance(answer, Command) else await answer
+
+    def _decode(self, request: Command, connection: Connection) -> tuple[PendingMessage, Target]:
+        ext = request.ext
+        try:
+            topic, queue_id, sys_flag = ext["b"], int(ext["e"]), int(ext["f"])
+            born, flag, times = int(ext["g"]), int(ext["h"]), int(ext.get("j", "0"))
+        except (KeyError, ValueError):
+            # Read again with the getters that say which field it was.
+            topic, queue_id, sys_flag = request.text("b"), request.integer("e"), request.integer("f")
+            born, flag, times = request.integer("g"), request.integer("h"), request.integer("j", 0)
+        target = self._targets.get(topic) or self._target(topic, request)
+        if queue_id < 0:
+            queue_id = random.randrange(max(1, target.write_queues))
+        elif queue_id >= target.queues:
+            raise QueueOutOfRange(topic, queue_id, target.queues)
+        text = ext.get("i", "")
+        properties = parse_properties(text)
+        message = PendingMessage(
+            topic, queue_id, request.body, properties, None, flag, sys_flag, born, connection.packed_host, times
+        )
+        self._stamp_properties(message, text)
+        return message, target
+
+    def _stamp_properties(self, message: PendingMessage, text: str) -> None:
+        """Add what the broker adds. The text is extended rather than made anew, where nothing is in the way."""
+        properties = message.properties
+        clean = Property.REGION not in properties and Property.POP_CK not in properties
+        if Property.UNIQUE_KEY not in properties:
+            properties[Property.UNIQUE_KEY] = unique_key()
+            clean = False
+        properties.pop(Property.POP_CK, None)
+        properties.update(self._stamp)
+        if clean:
+            message.properties_text = (
+                text + self._stamp_text if not text or text[-1] == VALUE_END else text + VALUE_END + self._stamp_text
+            )
+
+    def _target(self, topic: str, request: Command) -> Target:
+        config = self._broker.topics.for_send(topic, request.ext.get("c", ""), request.integer("d", 4))
+        target = Target(config.queues, config.write_queues, self._host.topic_is_concerned(topic))
+        self._targets[topic] = target
+        return target
+
+    def _append(
+        self, request: Command, message: PendingMessage, queue_id: int
+    ) -> Command | Coroutine[Any, Any, Command]:
+        appended = self._store.append(message)
+        if self._host.messages_appended:
+            self._broker.note_appended(message, appended)
+        ext = {
+            "msgId": appended.message_id,
+            "queueId": str(queue_id),
+            "queueOffset": str(appended.queue_offset),
+            "transactionId": message.properties[Property.UNIQUE_KEY],
+            "MSG_REGION": REGION,
+            "TRACE_ON": "true",
+        }
+        if self._broker.must_confirm(message.properties):
+            return self._confirmed(request, appended, ext)
+        return request.reply(ResponseCode.SUCCESS, ext)
+
+    async def _confirmed(self, request: Command, appended: Appended, ext: dict[str, str]) -> Command:
+        code, remark = await self._broker.confirm(appended)
+        return request.reply(code, ext, remark=remark)
+
+    # --- batches ---------------------------------------------------------------------------
+
+    def send_batch(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+        head, target = self._decode(request, connection)
+        if head.topic.startswith(RETRY_PREFIX):
+            raise MessageIllegal(f"a batch may not go to a retry topic ({head.topic!r}); send the messages one by one")
+        if head.sys_flag & SysFlag.TRANSACTION_MASK:
+            raise MessageIllegal("a batch may not be a transaction; send the messages one by one")
+        messages = self._split(head)
+        if target.concerned:
+            for message in messages:
+                waiting = self._broker.rewrite(message, connection)
+                if waiting is not None:
+                    _close(waiting)
+                    raise MessageIllegal(f"a plugin needs time for each message to {head.topic!r}; send no batches there")
+        appended = self._store.append_batch(messages)
+        if self._host.messages_appended:
+            for message, one in zip(messages, appended, strict=True):
+                self._broker.note_appended(message, one)
+        ext = {
+            "msgId": ",".join([one.message_id for one in appended]),
+            "queueId": str(head.queue_id),
+            "queueOffset": str(appended[0].queue_offset),
+            "MSG_REGION": REGION,
+            "TRACE_ON": "true",
+        }
+        if self._broker.must_confirm(head.properties):
+            return self._confirmed(request, appended[-1], ext)
+        return request.reply(ResponseCode.SUCCESS, ext)
+
+    def _split(self, head: PendingMessage) -> list[PendingMessage]:
+        """The messages of a batch: ``size, 0, 0, flag, body length, body, properties length, properties`` each."""
+        data = memoryview(head.body)
+        messages: list[PendingMessage] = []
+        position = 0
+        while position < len(data):
+            try:
+                size, _, _, flag, body_size = _BATCH_HEAD.unpack_from(data, position)
+                body_end = position + 20 + body_size
+                (properties_size,) = _SHORT.unpack_from(data, body_end)
+                end = body_end + 2 + properties_size
+                if body_size < 0 or properties_size < 0 or end != position + size or end > len(data):
+                    raise ValueError(f"sizes do not add up ({size} ≠ 22 + {body_size} + {properties_size})")
+                text = str(data[body_end + 2 : end], "utf-8")
+            except (struct.error, ValueError) as error:
+                raise MessageIllegal(f"message {len(messages)} of the batch, at byte {position}: {error}") from error
+            properties = parse_properties(text)
+            _refuse_in_batch(properties, len(messages))
+            message = attrs.evolve(
+                head, body=bytes(data[position + 20 : body_end]), flag=flag, properties=properties, properties_text=text
+            )
+            if Property.UNIQUE_KEY not in properties:
+                message.set_property(Property.UNIQUE_KEY, unique_key())
+            messages.append(message)
+            if len(messages) > MAX_BATCH:
+                raise MessageIllegal(f"a batch of more than {MAX_BATCH} messages; send it in parts")
+            position = end
+        if not messages:
+            raise MessageIllegal("a batch without a message")
+        return messages
+
+
+_ALONE_ONLY: Final = {
+    Property.DELAY: "be delayed",
+    Property.TIMER_DELIVER_MS: "be delayed",
+    Property.TIMER_DELAY_SEC: "be delayed",
+    Property.TIMER_DELAY_MS: "be delayed",
+    Property.TRANSACTION_PREPARED: "be a transaction",
+}
+
+
+def _refuse_in_batch(properties: Mapping[str, str], number: int) -> None:
+    for name, what in _ALONE_ONLY.items():
+        if properties.get(name, "0") not in ("0", "false"):
+            raise MessageIllegal(f"message {number} of the batch may not {what} ({name} is set); send it alone")
+
+
+def _close(waiting: Awaitable[None]) -> None:
+    if isinstance(waiting, Coroutine):
+        waiting.close()
+
+
+def unique_key() -> str:
+    """A client message id for a producer that sent none; 32 hex digits, as the clients' own."""
+    return os.urandom(16).hex().upper()

@@ -1,0 +1,11 @@
+"""Which event loop the broker runs on: uvloop where it is installed, asyncio's own elsewhere."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+
+def backend_options() -> dict[str, Any]:
+    """For :func:`anyio.run`."""
+    return {"use_uvloop": find_spec("uvloop") is not None}
