@@ -23,7 +23,6 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
-from json.decoder import scanstring
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None}
 _WORD = re.compile(r"true|false|null")
 _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_STRINGS = json.JSONDecoder(strict=False)
 _DEEPEST = 200
 
 
@@ -178,10 +178,7 @@ class _Parser:
             self._depth -= 1
             return value
         if sign == '"':
-            try:
-                text, self._at = scanstring(self._text, self._at + 1, False)
-            except json.JSONDecodeError as error:
-                raise ValueError(str(error)) from None
+            text, self._at = _STRINGS.raw_decode(self._text, self._at)
             return text
         if match := _NUMBER.match(self._text, self._at):
             self._at = match.end()

@@ -34,9 +34,7 @@ from __future__ import annotations
 import struct
 import zlib
 from mmap import mmap
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from verniermq.kernel.errors import CorruptRecord
 from verniermq.kernel.message import StoredMessage, SysFlag, parse_properties
@@ -150,9 +148,8 @@ def pack_blank(remaining: int) -> bytes:
     return SIZE_AND_MAGIC.pack(remaining, MAGIC_BLANK)
 
 
-@attrs.frozen(slots=True)
-class Layout:
-    """Where the parts of one record lie in a buffer, and the numbers of its head."""
+class Layout(NamedTuple):
+    """Where the parts of one record lie in a buffer, and the numbers of its head (a tuple: a scan makes millions)."""
 
     start: int
     size: int
@@ -212,7 +209,7 @@ def layout(buffer: Buffer, position: int, limit: int | None = None) -> Layout:
     (properties_length,) = _LENGTH16.unpack_from(buffer, properties - 2)
     if properties + properties_length != stop:
         raise CorruptRecord(position, f"its parts end {properties + properties_length - stop:+} bytes from its own end")
-    return Layout(position, *fields, body, topic, topic_length, properties, properties_length)
+    return Layout._make((position, *fields, body, topic, topic_length, properties, properties_length))
 
 
 def whole_record_at(
@@ -292,6 +289,20 @@ def decode_all(buffer: Buffer) -> list[StoredMessage]:
     return messages
 
 
+def properties_of(record: bytes) -> dict[str, str]:
+    """The properties of one whole record, without looking at anything else."""
+    _, magic = SIZE_AND_MAGIC.unpack_from(record)
+    at = 84  # of the body's length, if both addresses are IPv4
+    flags = record[39]
+    if flags & SysFlag.BORN_HOST_V6:
+        at += 12
+    if flags & SysFlag.STORE_HOST_V6:
+        at += 12
+    at += 4 + int.from_bytes(record[at : at + 4], "big")
+    at += 3 + record[at] if magic == MAGIC_V1 else 4 + int.from_bytes(record[at : at + 2], "big")
+    return parse_properties(record[at:].decode("utf-8", "replace"))
+
+
 def store_timestamp_position(sys_flag: int) -> int:
     """Where in a record its store timestamp lies."""
     return 68 if sys_flag & SysFlag.BORN_HOST_V6 else 56
@@ -302,3 +313,15 @@ def has_queue_entry(sys_flag: int) -> bool:
     return sys_flag & SysFlag.TRANSACTION_MASK not in (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
+
+
+def properties_of(record: bytes) -> dict[str, str]:
+    """The properties of a whole record, without looking at the rest: what a filter needs, thousands of times a second."""
+    magic, sys_flag = SIZE_AND_MAGIC.unpack_from(record)[1], _INT32.unpack_from(record, SYS_FLAG_POSITION)[0]
+    body = 88 + 12 * bool(sys_flag & SysFlag.BORN_HOST_V6) + 12 * bool(sys_flag & SysFlag.STORE_HOST_V6)
+    position = body + _INT32.unpack_from(record, body - 4)[0]
+    if magic == MAGIC_V1:
+        position += 1 + record[position]
+    else:
+        position += 2 + _LENGTH16.unpack_from(record, position)[0]
+    return parse_properties(str(record[position + 2 :], "utf-8", "replace"))
