@@ -29,6 +29,7 @@ from verniermq.kernel.config.schema import (
 )
 from verniermq.kernel.config.structure import structure
 from verniermq.kernel.config.text import PlainText
+from verniermq.kernel.config.toml import toml_key
 from verniermq.kernel.config.units import format_size
 from verniermq.kernel.errors import ConfigError, nearest
 
@@ -103,7 +104,7 @@ class Configuration:
         for name in self.plugin_tables:
             if name not in known:
                 raise ConfigError(
-                    f"{self._source(f'plugins.{name}')}: [plugins.{name}] is for a plugin that is not there; "
+                    f"{self._source(f'plugins.{name}')}: [plugins.{toml_key(name)}] is for a plugin that is not there; "
                     f"{nearest(name, known)}"
                 )
         variables: set[str] = set()
@@ -122,12 +123,12 @@ class Configuration:
         return elsewhere or self.origin.file
 
     def _structured(self, name: str, cls: type[T], keep: Any) -> T:
-        where = f"plugins.{name}"
+        where = f"plugins.{toml_key(name)}"
         table: dict[str, Any] = {key: value for key, value in self.plugin_tables.get(name, {}).items() if keep(key)}
         sources = dict(self.origin.keys)
         for name_of_variable, dotted in plugin_variables(name, cls).items():
             text = self.origin.plugin_environment.get(name_of_variable)
-            key = dotted.removeprefix(where + ".")
+            key = dotted.removeprefix(f"plugins.{name}.")
             # A flag goes before the environment, and is in the table already.
             if text is None or dotted in self.origin.keys or not keep(key.partition(".")[0]):
                 continue

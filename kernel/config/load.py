@@ -15,6 +15,7 @@ from verniermq.kernel.config.fields import settings_of
 from verniermq.kernel.config.schema import SECTIONS, PluginSettings
 from verniermq.kernel.config.structure import structure
 from verniermq.kernel.config.text import PlainText
+from verniermq.kernel.config.toml import toml_key
 from verniermq.kernel.errors import ConfigError, nearest
 
 FLAGS = "command line"
@@ -81,7 +82,7 @@ def _override(document: dict[str, Any], dotted: str, value: object, source: str)
 def _configuration(document: dict[str, Any], origin: Origin) -> Configuration:
     for name in document:
         if name not in SECTIONS:
-            raise ConfigError(f"{origin.file}: there is no section [{name}]; {nearest(name, SECTIONS)}")
+            raise ConfigError(f"{origin.file}: there is no section [{toml_key(name)}]; {nearest(name, SECTIONS)}")
     sections = dict(document)
     tables: dict[str, Any] = {}
     if isinstance(document.get("plugins"), Mapping):

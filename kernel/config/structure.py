@@ -34,7 +34,7 @@ from verniermq.kernel.config.kinds import (
     value_kind,
 )
 from verniermq.kernel.config.text import PlainText, read_text
-from verniermq.kernel.config.toml import shortened, toml_value
+from verniermq.kernel.config.toml import shortened, toml_key, toml_value
 from verniermq.kernel.config.units import Duration, Size, parse_duration, parse_size
 from verniermq.kernel.errors import ConfigError, nearest
 
@@ -90,7 +90,7 @@ class _Reader:
                 continue
             dotted = f"{where}.{key}" if where else key
             # The value stays out of it: a misspelt key may hold a secret.
-            what = f"[{where}] has no setting {key!r}" if where else f"there is no section [{key}]"
+            what = f"[{where}] has no setting {key!r}" if where else f"there is no section [{toml_key(key)}]"
             self.refuse(dotted, f"{what}; {nearest(key, settings)}")
 
     def setting(self, setting: Setting, value: object, where: str) -> object:
@@ -115,7 +115,7 @@ class _Reader:
             return self.checked(kind, setting, collected(kind, items), value, where, key)
         if (each := value_kind(kind)) is not None and isinstance(raw, Mapping):
             part = setting.of_an_item()
-            values = {name: self.value(each, part, item, dotted, name) for name, item in raw.items()}
+            values = {name: self.value(each, part, item, dotted, toml_key(name)) for name, item in raw.items()}
             return self.checked(kind, setting, values, value, where, key)
         try:
             single = _single(kind, setting, raw)

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF009 - `setting` is attrs.field under another name, which the linter cannot see
 """Tables become classes, or one exact line says why not."""
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Everything:
     rule: Rule = setting(Rule("t", 2.0), "A rule.")
     rules: list[Rule] = setting([], "Rules.")
     by_name: dict[str, Rule] = setting({}, "Rules by name.")
-    password: str = setting("", "A password.", secret=True, check=lambda text: "8 or more" if 0 < len(text) < 8 else None)
+    password: str = setting(
+        "", "A password.", secret=True, check=lambda text: "8 or more" if 0 < len(text) < 8 else None
+    )
     anything: Any = setting(0, "Anything.")
     from_: str = setting("", "A key that Python could not have.")
 
@@ -75,18 +78,52 @@ def test_an_empty_table_means_the_defaults() -> None:
 
 def test_each_kind_is_read() -> None:
     made = read(
-        flag=False, number=9, ratio=2, text="b", mode="sync", colour="dark_blue", way="safe", size="64KiB", wait="1h30m",
-        maybe=5, either="90s", names=["a", "b"], ports=[80, 443], sizes={"big": "1GiB", "small": 7}, folder="/srv",
-        rule={"topic": "orders"}, rules=[{"topic": "a", "rate": 3}], by_name={"b": {"topic": "b"}}, password="long enough",
-        anything=[1, "x"], **{"from": "there"},
-    )  # fmt: skip
+        flag=False,
+        number=9,
+        ratio=2,
+        text="b",
+        mode="sync",
+        colour="dark_blue",
+        way="safe",
+        size="64KiB",
+        wait="1h30m",
+        maybe=5,
+        either="90s",
+        names=["a", "b"],
+        ports=[80, 443],
+        sizes={"big": "1GiB", "small": 7},
+        folder="/srv",
+        rule={"topic": "orders"},
+        rules=[{"topic": "a", "rate": 3}],
+        by_name={"b": {"topic": "b"}},
+        password="long enough",
+        anything=[1, "x"],
+        **{"from": "there"},
+    )
 
     assert made == Everything(
-        flag=False, number=9, ratio=2.0, text="b", mode="sync", colour=Colour.DARK_BLUE, way=Mode.SAFE, size=Size(65536),
-        wait=Duration(5400.0), maybe=5, either=Duration(90.0), names=["a", "b"], ports=(80, 443),
-        sizes={"big": Size(1 << 30), "small": Size(7)}, folder=Path("/srv"), rule=Rule("orders", 2.0),
-        rules=[Rule("a", 3.0)], by_name={"b": Rule("b")}, password="long enough", anything=[1, "x"], from_="there",
-    )  # fmt: skip
+        flag=False,
+        number=9,
+        ratio=2.0,
+        text="b",
+        mode="sync",
+        colour=Colour.DARK_BLUE,
+        way=Mode.SAFE,
+        size=Size(65536),
+        wait=Duration(5400.0),
+        maybe=5,
+        either=Duration(90.0),
+        names=["a", "b"],
+        ports=(80, 443),
+        sizes={"big": Size(1 << 30), "small": Size(7)},
+        folder=Path("/srv"),
+        rule=Rule("orders", 2.0),
+        rules=[Rule("a", 3.0)],
+        by_name={"b": Rule("b")},
+        password="long enough",
+        anything=[1, "x"],
+        from_="there",
+    )
     assert isinstance(made.ratio, float)
 
 
@@ -118,7 +155,10 @@ def test_bare_numbers_are_bytes_and_seconds() -> None:
         ({"wait": "0s"}, 'wait = "0s": expected a duration such as "500ms" or "1h30m" of at least 1ms'),
         ({"wait": float("inf")}, 'wait = inf: expected a duration such as "500ms" or "1h30m" of at least 1ms'),
         ({"maybe": 6}, "maybe = 6: expected a whole number of at most 5"),
-        ({"either": []}, 'either = []: expected a whole number or a duration such as "500ms" or "1h30m" or true or false'),
+        (
+            {"either": []},
+            'either = []: expected a whole number or a duration such as "500ms" or "1h30m" or true or false',
+        ),
         ({"names": "a"}, 'names = "a": expected a list, each item a text'),
         ({"names": ["a", 3]}, "names[1] = 3: expected a text"),
         ({"ports": [80, 0]}, "ports[1] = 0: expected a whole number from 1 to 65535"),
@@ -259,8 +299,10 @@ toml_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(sorted(settings_of(Everything))) | st.text(max_size=8), toml_values, max_size=4))
 def test_any_table_gives_settings_or_one_line(table: dict[str, object]) -> None:
+    said = None
     try:
         structure(Everything, table, "plugins.x")
     except ConfigError as error:
-        assert len(str(error).splitlines()) == 1
-        assert str(error).startswith("broker.toml: [plugins.x")
+        said = str(error)
+    assert said is None or len(said.splitlines()) == 1
+    assert said is None or said.startswith("broker.toml: [plugins.x")
