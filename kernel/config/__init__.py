@@ -1,6 +1,6 @@
 """Configuration: ``broker.toml``, environment variables and flags, read into frozen attrs classes.
 
-Read in this order: ``units`` (sizes and durations), ``settings`` (what a setting is), ``schema`` (the kernel's own),
+Read in this order: ``units`` (sizes and durations), ``fields`` (what a setting is), ``schema`` (the kernel's own),
 ``structure`` (tables into classes, with exact complaints), ``load`` (the whole), ``render`` (the file's text).
 """
 

@@ -58,7 +58,7 @@ def read_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         return tomllib.loads(text)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; `verniermq config init` writes one") from None
+        raise ConfigError(f"{path}: there is no such file; `verniermq config default` prints a complete one") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
