@@ -24,8 +24,8 @@ HEAD = """\
 # VernierMQ's configuration: every setting with its default.
 #
 # Sizes are written "4MiB", times "500ms", "30s", "1h30m" or "7d". An environment variable goes before this file and a
-# flag before both: [store] segment_size is VERNIERMQ_STORE_SEGMENT_SIZE, and [plugins.retention] keep is
-# VERNIERMQ_PLUGINS_RETENTION_KEEP. What is misspelt or does not fit is refused at start, with its place.
+# flag before both: [store] segment_size is VERNIERMQ_STORE_SEGMENT_SIZE, and [plugins.schedule] levels is
+# VERNIERMQ_PLUGINS_SCHEDULE_LEVELS. What is misspelt or does not fit is refused at start, with its place.
 """
 
 
