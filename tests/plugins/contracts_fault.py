@@ -22,9 +22,9 @@ def check_fault_strategy(make: Callable[[Callable[[], float]], FaultStrategy], *
     """Assert that a producer can always send, spreads its sends, and keeps away from what just failed.
 
     The answer is always one of the queues offered. While all is well every queue gets its turn, each as
-    often as another within one. A retry goes to another broker if a healthy one is left. A topic on a single broker is sent
-    to whatever happened, and so is one whose brokers all failed. If it ``remembers``, the next sends keep
-    away from a broker that failed, and an hour later it is used again.
+    often as another within one. A retry goes to another broker if a healthy one is left. A topic on a
+    single broker is sent to whatever happened, and so is one whose brokers all failed. If it ``remembers``,
+    the next sends keep away from a broker that failed, and an hour later it is used again.
     """
     now_ms = 1_000_000.0
 

@@ -1,0 +1,142 @@
+"""From rules to gates: which rules concern a call is worked out once, then found with one look into a dict.
+
+    ("SEND_MESSAGE_V2", "billing", "orders", "10.0.0.5@7")  →  Gate(billing:orders, topic orders)
+
+Kinds of which no rule speaks stay out of the key, so a million clients make one entry as long as no rule is about
+clients. Names come from peers, hence the number of entries is bounded: when it is reached, idle resources
+are dropped, and start again from nothing should they come back.
+
+New rules may come at any time. A rule that stays keeps its figures and its place in time, per resource: editing the
+limit of one topic neither cools down nor lets loose another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from verniermq.plugins.flow.breaker import Breaker
+from verniermq.plugins.flow.gate import Gate, Resource
+from verniermq.plugins.flow.rules import KINDS, BreakerRule, FlowRule, Kind, SystemRule
+from verniermq.plugins.flow.shaping import Shaper
+from verniermq.plugins.flow.system import SystemProtection
+
+MAX_RESOURCES: Final = 10_000
+
+RuleT = TypeVar("RuleT")
+AppliedT = TypeVar("AppliedT")
+
+
+class Engine:
+    """All rules of one broker or one client."""
+
+    def __init__(
+        self,
+        rules: Sequence[FlowRule] = (),
+        breakers: Sequence[BreakerRule] = (),
+        system: SystemRule | None = None,
+        *,
+        max_resources: int = MAX_RESOURCES,
+    ) -> None:
+        self._max_resources = max_resources
+        self._gates: dict[tuple[str, str, str, str], Gate | None] = {}
+        self._resources: dict[str, Resource] = {}
+        self._rules: tuple[FlowRule, ...] = ()
+        self._breakers: tuple[BreakerRule, ...] = ()
+        self.system: SystemProtection | None = None
+        self._by_group = self._by_topic = self._by_client = self._by_request = False
+        self.load(rules, breakers, system)
+
+    @property
+    def rules(self) -> tuple[FlowRule | BreakerRule, ...]:
+        return (*self._rules, *self._breakers)
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """Those that calls were made to, with their figures."""
+        return tuple(self._resources.values())
+
+    def load(
+        self, rules: Sequence[FlowRule], breakers: Sequence[BreakerRule], system: SystemRule | None = None
+    ) -> None:
+        """Replace all rules. Calls that run now end at the gate that they came through."""
+        self._rules = tuple(rules)
+        self._breakers = tuple(breakers)
+        if system is None or not system.limits_anything:
+            self.system = None
+        elif self.system is None:
+            self.system = SystemProtection(system)
+        else:
+            self.system.rule = system
+        kinds = {rule.kind for rule in self.rules}
+        self._by_group, self._by_topic, self._by_client, self._by_request = [kind in kinds for kind in KINDS]
+        self._gates.clear()
+        for resource in list(self._resources.values()):
+            kind, _, name = resource.name.partition(" ")
+            self._compile(resource, kind, name)  # type: ignore[arg-type]  # we wrote the name ourselves
+            if not resource.shapers and not resource.breakers:
+                del self._resources[resource.name]
+
+    def gate(self, group: str, topic: str, client: str = "", request: str = "") -> Gate | None:
+        """The gate for such a call; ``None`` when no rule concerns it."""
+        key = (
+            group if self._by_group else "",
+            topic if self._by_group or self._by_topic else "",
+            client if self._by_client else "",
+            request if self._by_request else "",
+        )
+        try:
+            return self._gates[key]
+        except KeyError:
+            return self._make_gate(key)
+
+    def _make_gate(self, key: tuple[str, str, str, str]) -> Gate | None:
+        group, topic, client, request = key
+        if len(self._gates) >= self._max_resources:
+            self._drop_idle()
+        found = []
+        names: tuple[tuple[Kind, str, bool], ...] = (
+            ("resource", f"{group}:{topic}", self._by_group),
+            ("topic", topic, self._by_topic),
+            ("client", client, self._by_client),
+            ("request", request, self._by_request),
+        )
+        for kind, name, is_used in names:
+            resource = self._resource(kind, name) if is_used else None
+            if resource is not None:
+                found.append(resource)
+        gate = Gate(tuple(found), self.system) if found or self.system is not None else None
+        self._gates[key] = gate
+        return gate
+
+    def _resource(self, kind: Kind, name: str) -> Resource | None:
+        full_name = f"{kind} {name}"
+        resource = self._resources.get(full_name)
+        if resource is None:
+            resource = Resource(full_name)
+            self._compile(resource, kind, name)
+            if not resource.shapers and not resource.breakers:
+                return None
+            self._resources[full_name] = resource
+        return resource
+
+    def _compile(self, resource: Resource, kind: Kind, name: str) -> None:
+        """Put the rules that concern a resource to work, those that did so before as they are."""
+        shapers = [rule for rule in self._rules if rule.concerns(kind, name)]
+        breakers = [rule for rule in self._breakers if rule.concerns(kind, name)]
+        old_shapers: list[tuple[FlowRule, Shaper]] = list(resource.shapers)
+        old_breakers: list[tuple[BreakerRule, Breaker]] = list(resource.breakers)
+        resource.shapers = [_kept(rule, old_shapers) or (rule, rule.shaper()) for rule in shapers]
+        resource.breakers = [_kept(rule, old_breakers) or (rule, rule.breaker()) for rule in breakers]
+
+    def _drop_idle(self) -> None:
+        self._gates.clear()
+        self._resources = {name: resource for name, resource in self._resources.items() if resource.node.running}
+
+
+def _kept(rule: RuleT, old: list[tuple[RuleT, AppliedT]]) -> tuple[RuleT, AppliedT] | None:
+    """The same rule at work already; each is taken once, since a list may hold two that are equal."""
+    for position, (earlier, _) in enumerate(old):
+        if earlier == rule:
+            return old.pop(position)
+    return None

@@ -1,0 +1,177 @@
+"""Rules as ``broker.toml`` has them: what they concern, and how much of it may pass.
+
+    [[plugins.flow.rules]]
+    resource = "billing:orders"         # the group billing on the topic orders
+    behaviour = "uniform_rate"
+    count = 5                           # a second: one each 200 ms
+    max_queueing_ms = 5000
+
+    [[plugins.flow.breakers]]
+    topic = "orders"
+    measure = "slow_ratio"
+    max_rt_ms = 200
+    limit = 0.5
+    recovery_s = 10
+
+    [plugins.flow.system]
+    concurrency = 2000
+    cpu = 0.9
+
+A rule names exactly one of ``resource`` (``group:topic``), ``topic``, ``client`` and ``request``; each may contain
+``*`` and ``?``. A pattern does not share its count out: every resource that fits has the whole of it for itself.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import attrs
+
+from verniermq.plugins.flow.breaker import Breaker, Measure
+from verniermq.plugins.flow.shaping import Concurrency, Reject, Shaper, UniformRate, WarmUp, WarmUpUniformRate
+
+Kind = Literal["resource", "topic", "client", "request"]
+KINDS: tuple[Kind, ...] = ("resource", "topic", "client", "request")
+
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """What a rule concerns: exactly one of the four."""
+
+    resource: str = ""
+    """``group:topic``, as ``billing:orders`` or ``billing:*``."""
+    topic: str = ""
+    """A topic, whoever sends to it or reads it."""
+    client: str = ""
+    """A client id, which begins with the address: ``10.1.*``; just the address before the first heartbeat."""
+    request: str = ""
+    """A kind of request, as ``PULL_MESSAGE``."""
+
+    def __attrs_post_init__(self) -> None:
+        named = [kind for kind in KINDS if getattr(self, kind)]
+        if len(named) != 1:
+            what = f"names {' and '.join(named)}" if named else "names nothing"
+            raise ValueError(f"a rule concerns exactly one of {', '.join(KINDS)}; this one {what}")
+        if self.resource and ":" not in self.resource:
+            raise ValueError(f"resource is {self.resource!r}, expected group:topic; for a topic alone write topic = …")
+
+    @property
+    def kind(self) -> Kind:
+        return next(kind for kind in KINDS if getattr(self, kind))
+
+    @property
+    def pattern(self) -> str:
+        pattern: str = getattr(self, self.kind)
+        return pattern
+
+    def concerns(self, kind: Kind, name: str) -> bool:
+        return kind == self.kind and fnmatchcase(name, self.pattern)
+
+
+@attrs.frozen(kw_only=True)
+class FlowRule(Target):
+    """``[[plugins.flow.rules]]`` (Sentinel: ``FlowRule``)"""
+
+    count: float = attrs.field(validator=attrs.validators.ge(0))
+    """How many a second, or how many at a time."""
+    grade: Literal["qps", "concurrency"] = "qps"
+    """What is counted: calls a second, or calls that run at the same time."""
+    behaviour: Literal["reject", "uniform_rate", "warm_up", "warm_up_uniform_rate"] = "reject"
+    """What happens to what is too much; concurrency can only be rejected."""
+    warm_up_s: int = attrs.field(default=10, validator=attrs.validators.ge(1))
+    """How long it takes from cold to warm."""
+    max_queueing_ms: int = attrs.field(default=500, validator=attrs.validators.ge(0))
+    """The longest that uniform rate makes a call wait; a call that would wait longer is refused."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if self.grade == "concurrency" and self.behaviour != "reject":
+            raise ValueError(f'behaviour {self.behaviour!r} is for grade "qps"; concurrency can only be rejected')
+        if self.behaviour.startswith("warm_up") and self.count <= 0:
+            raise ValueError('a warm-up needs a count above 0; to let nothing pass use behaviour = "reject"')
+
+    def shaper(self) -> Shaper:
+        """A fresh object that applies this rule to one resource."""
+        if self.grade == "concurrency":
+            return Concurrency(self.count)
+        match self.behaviour:
+            case "reject":
+                return Reject(self.count)
+            case "uniform_rate":
+                return UniformRate(self.count, self.max_queueing_ms)
+            case "warm_up":
+                return WarmUp(self.count, self.warm_up_s)
+            case "warm_up_uniform_rate":
+                return WarmUpUniformRate(self.count, self.warm_up_s, self.max_queueing_ms)
+
+    def __str__(self) -> str:
+        unit = "at a time" if self.grade == "concurrency" else "per second"
+        return f"{self.kind} {self.pattern!r} at most {self.count:g} {unit}, {self.behaviour.replace('_', ' ')}"
+
+
+@attrs.frozen(kw_only=True)
+class BreakerRule(Target):
+    """``[[plugins.flow.breakers]]`` (Sentinel: ``DegradeRule``)"""
+
+    measure: Measure = "slow_ratio"
+    """What makes it open: the share of slow calls, the share of failed ones, or the number of failed ones."""
+    limit: float = attrs.field(default=1.0, validator=attrs.validators.ge(0))
+    """More than this opens it: a share from 0 to 1, or a number of errors. All calls slow: 1.0."""
+    max_rt_ms: int = attrs.field(default=1000, validator=attrs.validators.ge(0))
+    """A call that took longer is slow."""
+    recovery_s: int = attrs.field(default=10, validator=attrs.validators.ge(1))
+    """How long it stays open before a probe."""
+    least_calls: int = attrs.field(default=5, validator=attrs.validators.ge(1))
+    """With fewer calls in the interval it stays closed."""
+    interval_ms: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
+    """How long calls are counted before counting starts again."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if self.measure != "error_count" and self.limit > 1:
+            raise ValueError(f'limit is {self.limit:g}, a ratio is at most 1; for a number use measure = "error_count"')
+
+    def breaker(self) -> Breaker:
+        """A fresh breaker for one resource."""
+        return Breaker(
+            self.measure,
+            self.limit,
+            recovery_ms=self.recovery_s * 1000,
+            max_rt_ms=self.max_rt_ms,
+            least_calls=self.least_calls,
+            interval_ms=self.interval_ms,
+        )
+
+    def __str__(self) -> str:
+        what = "errors" if self.measure == "error_count" else self.measure.replace("_", " ")
+        return f"{self.kind} {self.pattern!r} breaks above {self.limit:g} {what}, for {self.recovery_s} s"
+
+
+def _share(instance: object, attribute: attrs.Attribute[float | None], value: float | None) -> None:
+    if value is not None and not 0 <= value <= 1:
+        raise ValueError(f"{attribute.name} is {value:g}, expected a share from 0 to 1")
+
+
+_limit = attrs.validators.optional(attrs.validators.ge(0))
+
+
+@attrs.frozen(kw_only=True)
+class SystemRule:
+    """``[plugins.flow.system]`` (Sentinel: ``SystemRule``); what is not set is not limited."""
+
+    qps: float | None = attrs.field(default=None, validator=_limit)
+    """Calls a second, all together."""
+    concurrency: int | None = attrs.field(default=None, validator=_limit)
+    """Calls that run at the same time."""
+    average_rt_ms: float | None = attrs.field(default=None, validator=_limit)
+    """The mean response time of the last second."""
+    load: float | None = attrs.field(default=None, validator=_limit)
+    """The machine's load of the last minute; counts only while calls queue up."""
+    cpu: float | None = attrs.field(default=None, validator=_share)
+    """The share of all cores in use, from 0 to 1."""
+
+    @property
+    def limits_anything(self) -> bool:
+        return any(value is not None for value in attrs.astuple(self))
