@@ -1,20 +1,20 @@
-"""Our filter's answers in the judge's words."""
+"""Our filters' answers in the words of the tables: true, false, null, error, parse-error."""
 
 from __future__ import annotations
 
-from verniermq.kernel.errors import SubscriptionParseFailed
+from typing import Any
+
+from verniermq.kernel import SubscriptionParseFailed
 from verniermq.plugins.filter.sql.evaluate import compile_condition
 from verniermq.plugins.filter.sql.javavalues import NotComparable
 from verniermq.plugins.filter.sql.parser import parse
 from verniermq.plugins.filter.tag import compile_tags
 
-from .judge import Question
-
 WORDS = {True: "true", False: "false", None: "null"}
 
 
-def our_answer(question: Question) -> str:
-    """What Apache should say to the same question."""
+def our_answer(question: dict[str, Any]) -> str:
+    """The answer to ``{"expression": …, "properties": {…}}`` or ``{"tags": …}``."""
     try:
         if "tags" in question:
             codes = compile_tags(question["tags"], max_tags=1000).tag_codes

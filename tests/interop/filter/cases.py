@@ -1,0 +1,237 @@
+"""Hand-written cases, in groups: each expression is asked about each of the properties beside it.
+
+The expected answers are not here: ``write_cases.py`` gets them from Apache's filter.
+"""
+
+from __future__ import annotations
+
+Group = list[tuple[str | list[str], list[dict[str, str]]]]
+
+NONE: dict[str, str] = {}
+
+
+def a(*values: str) -> list[dict[str, str]]:
+    return [{"a": value} for value in values]
+
+
+NUMBERS = a(
+    "3", "+3", "-3", "03", "3.0", "3.5", "", "x", " 3", "3 ", "3L", "٣", "３", "\U0001d7d1", "1_0", "0x3",
+    "2147483648",
+)  # fmt: skip
+DOUBLES = a(
+    "3", "3.", ".5", " 3.0 ", "\t3\n", "3f", "3.0D", "3e0", "3E+0", "0x1.8p1", "0x3", "NaN", "-NaN", "nan",
+    "Infinity",
+    "-Infinity", "inf", "1e999", "-1e999", "", "x", "3,0", "3L", "٣", "1_0", "\u00a03", "--3", "0x1p9999",
+    "-0x1p9999",
+)  # fmt: skip
+
+GROUPS: dict[str, Group] = {
+    "text equals an integer": [
+        ("a = 3", [NONE, *NUMBERS]),
+        (["a <> 3", "3 = a", "3 <> a"], [NONE, *a("3", "4", "x", "3.0")]),
+        (["a = -3", "a = - 3", "a = +3", "a = -(3)", "a = -(-3)"], a("3", "-3", "x")),
+        (["a = 3l", "a = 3L"], a("3", "3L")),
+        (["a = 2147483647", "a = -2147483647"], a("2147483647", "-2147483647", "2147483648")),
+        (["a = 2147483648", "a = -2147483648", "a = 9223372036854775807"],
+         a("2147483648", "-2147483648", "9223372036854775807", "9223372036854775808", "-9223372036854775809",
+         "1.0")),
+        (["a = 9223372036854775808", "a = -9223372036854775808", "a = 99999999999999999999"], a("1")),
+        ("a = 7", a("0" * 40 + "7", "-" + "0" * 40 + "7", "7" * 40, "0" * 40)),
+    ],
+    "text equals a float": [
+        ("a = 3.0", [NONE, *DOUBLES]),
+        (["a <> 3.0", "3.0 = a", "3. = a", "a = 3e0", "a = 3.E0", "a = -3.0"], a("3", "-3", "4", "x")),
+        (["a = .5", "a = 5E-1", "a = 0.5", "a = 00.5"], a("0.5", ".5")),
+        (["a = 0.0", "a = .0", "a = 0E5", "a = 1e400", "a = 1e-400", "a = 2e-324", "a = 0."], a("0")),
+        (["a = 3e-324", "a = 1.7976931348623157e308"], a("4.9e-324", "1.7976931348623157E308")),
+    ],
+    "text equals a truth value": [
+        (["a = TRUE", "a = false", "a <> True"], [NONE, *a("true", "TRUE", "tRuE", "false", "yes", "1", "",
+          " true")]),
+        (["TRUE = a", "FALSE <> a"], [NONE, *a("true", "x")]),
+    ],
+    "text equals text": [
+        (["a = 'x'", "a <> 'x'", "'x' = a", "'x' <> a"], [NONE, *a("x", "X", "", "x ")]),
+        ("a = ''", [NONE, *a("", " ")]),
+        ("a = 'it''s'", a("it's", "it''s")),
+        ("a = ''''", a("'", "''")),
+        ("a = 'é😀'", a("é😀", "é")),
+        ("a = 'x\ny'", a("x\ny")),
+        (["a = '-- no'", "a = '/* no */'"], a("-- no", "/* no */")),
+        (["a = b", "a <> b"], [NONE, {"a": "1"}, {"b": "1"}, {"a": "1", "b": "1"}, {"a": "1", "b": "1.0"}]),
+    ],
+    "constants against constants": [
+        (["1 = 1", "1 = 1.0", "1 <> 2", "1 < 2", "2147483648 > 1", "1.5 >= 1", "'x' = 'x'", "'x' <> 'y'",
+          "TRUE = TRUE",
+          "TRUE = FALSE", "TRUE <> FALSE", "'true' = TRUE", "'x' = FALSE", "5 = TRUE", "1.5 = FALSE",
+          "'3' = 3",
+          "3 = '3'", "'x' = 3", "3 = 'x'", "'3' = 3.0", "9007199254740993 = 9007199254740992.0",
+          "9007199254740993 > 9007199254740992.0", "-1 < 1", "-1.5 < -1", "0 = -0", "TRUE = 5", "TRUE = 'x'",
+          "FALSE <> 1.5", "-0 < 0"], [NONE]),
+    ],
+    "order": [
+        (["a > 3", "a >= 3", "a < 3", "a <= 3", "3 < a", "3 >= a"], [NONE, *a("2", "3", "4", "4.5", "x",
+          "5000000000")]),
+        (["a > 3.0", "a <= 3.0", "3.0 < a"], [NONE, *a("2", "3", "4.5", "NaN", "-Infinity", "x")]),
+        (["a > 2147483648", "2147483648 > a"], a("5000000000", "1", "1.5")),
+        (["a > -5", "a < -5", "a > -5.5"], a("-4", "-6", "x")),
+        (["a > b", "a >= b", "a < b", "a <= b"],
+         [NONE, {"a": "1"}, {"b": "1"}, {"a": "2", "b": "10"}, {"a": "1", "b": "1.0"}, {"a": "NaN",
+          "b": "NaN"},
+          {"a": "-0", "b": "0"}, {"a": "NaN", "b": "Infinity"}, {"a": "x", "b": "1"}, {"a": "1", "b": "y"}]),
+        (["a > '3'", "'3' < a", "a > TRUE", "a < NULL", "NULL > a", "a > 'x'", "(a = 1) > 3", "3 < (a = 1)",
+          "a > 3 > 2", "NOT a > 3"], a("4")),
+        (["a > (3)", "(a) > 3", "((a)) > ((3))"], a("4")),
+    ],
+    "minus and plus": [
+        (["a = -b", "a <> -b", "a > -b", "-a = b", "-a > 3", "-a = 3", "-a <> 3"],
+         [NONE, {"a": "3"}, {"b": "3"}, {"a": "3", "b": "3"}]),
+        (["-a", "-5", "- -5", "+5", "-'x'", "-TRUE"], a("5")),
+        (["a = -'x'", "a = -TRUE", "a = -NULL", "a > -TRUE", "-NULL = a", "a <> -NULL"], [NONE, *a("1")]),
+        (["+a", "+a = 3", "+ + a = 3", "+a IN ('3')"], [NONE, *a("3")]),
+        (["b > -(a = 1)", "b = -(a = 1)", "-(a = 1) = b"], [NONE, {"a": "x"}, {"a": "x", "b": "1"}, {"a": "1",
+          "b": "1"}]),
+        (["a = 1 - 1", "a + 1 > 3", "a - 1 = 3", "a * 2 = 4", "a / 2 = 4"], a("1", "4")),
+    ],
+    "between": [
+        (["a BETWEEN 1 AND 5", "a NOT BETWEEN 1 AND 5"], [NONE, *a("0", "1", "3", "5", "6", "3.5", "x")]),
+        (["a BETWEEN 1.5 AND 5", "a NOT BETWEEN 1 AND 5.5"], a("1", "2", "2.5", "6")),
+        (["a BETWEEN 5 AND 1", "a NOT BETWEEN 5 AND 1", "a BETWEEN 3 AND 3", "a BETWEEN 2.5 AND 2"], a("3",
+          "7")),
+        (["a BETWEEN -5 AND -10", "a BETWEEN -10 AND -5", "a BETWEEN 5 AND -5"], a("-7", "7")),
+        (["a BETWEEN b AND 5", "a BETWEEN 1 AND b", "3 BETWEEN a AND b", "a NOT BETWEEN b AND 5"],
+         [NONE, {"a": "3"}, {"a": "3", "b": "1"}, {"a": "3", "b": "4"}, {"a": "3", "b": "x"}, {"a": "9"},
+          {"b": "1"}]),
+        (["a BETWEEN 'a' AND 'b'", "a BETWEEN NULL AND 5", "a BETWEEN TRUE AND FALSE", "a BETWEEN 1 5",
+          "a BETWEEN 1 OR 5", "a BETWEEN 1", "'x' BETWEEN 1 AND 2", "NOT a BETWEEN 1 AND 5",
+          "a NOT BETWEEN NULL AND 5", "NULL BETWEEN 1 AND 2"], a("3")),
+        (["3 BETWEEN 1 AND 5", "a BETWEEN 1 AND 5 AND a <> 3", "NOT (a BETWEEN 1 AND 5)"], a("3", "4", "9")),
+    ],
+    "in": [
+        (["a IN ('x')", "a NOT IN ('x')", "a IN ('x', 'y')", "a NOT IN ('x', 'y')",
+          "a in('1','2','3','4','5','x')",
+          "a IN ('')"], [NONE, *a("x", "z", "", "X")]),
+        (["a IN (1, 2)", "a IN ()", "a IN 'x'", "a IN ('x'", "a IN ('x',)", "a IN (b)", "'x' IN ('x')",
+          "3 IN ('3')",
+          "NOT a IN ('x')", "(a = 'x') IN ('x')", "-a IN ('x')", "a NOT NOT IN ('x')", "a IN (('x'))"],
+          a("x")),
+        (["(a) IN ('x')", "NOT (a IN ('x'))", "a IN ('x') garbage"], [NONE, *a("x")]),
+    ],
+    "searching": [
+        (["a CONTAINS 'bc'", "a NOT CONTAINS 'bc'", "a STARTSWITH 'ab'", "a NOT STARTSWITH 'ab'",
+          "a ENDSWITH 'cd'",
+          "a NOT ENDSWITH 'cd'"], [NONE, *a("abcd", "xbcx", "", "ABCD")]),
+        (["a CONTAINS ''", "a NOT CONTAINS ''", "a STARTSWITH ''", "a NOT STARTSWITH ''", "a ENDSWITH ''",
+          "a NOT ENDSWITH ''"], [NONE, *a("abcd", "")]),
+        (["'abc' CONTAINS 'b'", "'abc' NOT CONTAINS 'b'", "5 CONTAINS '5'", "5 NOT CONTAINS '6'",
+          "TRUE CONTAINS 't'",
+          "NULL NOT CONTAINS 'x'", "-a NOT CONTAINS 'x'", "NOT a CONTAINS 'x'", "NOT a NOT CONTAINS 'x'"],
+          [NONE, *a("x")]),
+        (["(a = 1) CONTAINS 'x'", "(a = 1) CONTAINS ''", "(a = 1) NOT ENDSWITH 'x'"], [NONE, *a("1", "x")]),
+        (["a CONTAINS b", "a CONTAINS 5", "a CONTAINS", "a CONTAINS ('x')", "a STARTSWITH NULL"], a("x")),
+        (["a CONTAINS 'x' CONTAINS 'y'", "a CONTAINS 'x' = TRUE", "NOT (a CONTAINS 'x')"], [NONE, *a("x",
+          "z")]),
+        ("a CONTAINS 'é😀'", a("xé😀y", "😀")),
+    ],
+    "null": [
+        (["a IS NULL", "a IS NOT NULL", "a is null", "NOT a IS NULL", "NOT (a IS NULL)", "-a IS NULL",
+          "(a = 1) IS NULL",
+          "(a = 1) IS NOT NULL", "a IS NULL IS NULL", "a = 1 IS NULL"], [NONE, *a("", "1", "x")]),
+        (["NULL", "NOT NULL", "NULL IS NULL", "NULL IS NOT NULL", "5 IS NULL", "'x' IS NOT NULL",
+          "TRUE IS NULL",
+          "NULL OR TRUE", "NULL AND FALSE", "NULL OR FALSE", "NULL AND TRUE"], [NONE]),
+        (["a = NULL", "a <> NULL", "NULL = a", "NULL = NULL", "a = (NULL)", "a IS", "a IS 3", "a IS NOT",
+          "a IS NOT 3",
+          "a IS NOT NOT NULL", "a IS TRUE"], a("1")),
+    ],
+    "bare names and constants": [
+        (["a", "NOT a", "NOT NOT a", "(a)", "NOT (a)", "a AND TRUE", "a OR TRUE", "a OR FALSE", "a AND b"],
+         [NONE, *a("true", "x", "")]),
+        (["TRUE", "FALSE", "true", "NOT TRUE", "NOT FALSE", "TRUE AND TRUE", "TRUE OR FALSE", "(TRUE)"],
+          [NONE]),
+        (["5", "'x'", "1.5", "NOT 5", "5 AND TRUE", "TRUE AND 5", "'x' OR TRUE", "TRUE OR 'x'", "NOT 'x'",
+          "-1"], [NONE]),
+        (["NOT a = 3", "NOT a = 'x'", "NOT a = TRUE", "NOT a <> FALSE", "NOT (a = 3)"], [NONE, *a("3", "x")]),
+        (["(a = 1) = TRUE", "(a = 1) = (b = 2)", "(a = 1) <> TRUE", "(a = 1) = 'x'", "(a = 1) = 5",
+          "a = (b = 2)",
+          "a = b = c", "a = 1 = TRUE"], [NONE, {"a": "1"}, {"b": "2"}, {"a": "1", "b": "2"}, {"a": "true",
+          "b": "2"}]),
+    ],
+    "three-valued logic": [
+        (["a = 1 AND b = 2", "a = 1 OR b = 2", "NOT (a = 1 AND b = 2)", "NOT (a = 1 OR b = 2)",
+          "NOT (a = 1) AND b = 2"],
+         [NONE, {"a": "1"}, {"a": "0"}, {"b": "2"}, {"b": "0"}, {"a": "1", "b": "2"}, {"a": "1", "b": "0"},
+          {"a": "0", "b": "2"}, {"a": "0", "b": "0"}]),
+        (["a = 1 OR b = 'z' AND c = 'y'", "(a = 1 OR b = 'z') AND c = 'y'"],
+         [{"a": "1"}, {"a": "0", "b": "z"}, {"b": "z", "c": "y"}, {"a": "1", "c": "y"}]),
+        ("a > 3 OR b = 'z'", [{"b": "1"}, {"b": "z"}, {"a": "4"}, {"a": "x", "b": "z"}, {"a": "4",
+         "b": "z"}]),
+    ],
+    "an error ends the test": [
+        (["a = 3 OR TRUE", "TRUE OR a = 3", "a = 3 AND FALSE", "FALSE AND a = 3", "b = 'z' AND a = 3",
+          "b = 'z' OR a = 3",
+          "NOT (a = 3)", "(b = 'z' AND a = 3) OR TRUE", "(a = 3) IS NULL", "a = 3 OR b = 'z'"],
+         [{"a": "x"}, {"a": "x", "b": "z"}, {"a": "x", "b": "y"}]),
+    ],
+    "what follows is ignored": [
+        (["a > 3 garbage", "a > 3)", "a > 3 'x'", "a > 3 3", "a > 3 (", "a > 3 ,", "a > 3 + 1", "a > 3 -",
+          "a > 3 TRUE",
+          "a > 3 b = #", "a > 3 -- c", "a > 3 --", "a > 3 garbage '", "a = 3 NULL", "a LIKE 'x%'", "a LIKE",
+          "a = 03",
+          "a = 0l", "a = 5x", "a > 3 .5", "a.5", "a > 3e", "a 'x' 'y", "a = 0x10"], a("4", "0", "5")),
+        (["a > 3 #", "a > 3 '", "a > 3 .", "a > 3 /* c", "a > 3 ;", "a > 3 !", "a > 3 NOT", "a > 3 IS",
+          "a > 3 AND",
+          "a > 3 OR )", "a > 3 = ", "a > 3 IN", "a.b = 3", 'a = "x"', "a != 3", "a == 3", "a > = 3",
+          "a < > 3",
+          "a-b = 3", "a > 3 NOT b", "a > 3 && b", "a > 3 é", "a > 3 \u00a0", "[a] = 3", "`a` = 3"], a("4")),
+    ],
+    "blanks, comments and case": [
+        (["a=3", "  a  =  3  ", "\ta\n=\r3\f", "a/**/=/* x */3", "a /* * / ** */ = 3", "a = -- c\n3",
+          "a = -- c\r3",
+          "a = -- c\r\n3", "-- c\na = 3", "/* c */a = 3", "a = 3 /**/", "a = 3 -- c\n AND a = 4",
+          "--\n--\na = 3",
+          "a = 3/* x */garbage", "a = 3\x0b", "a\u2003= 3", "a = --3\n 3", "a = --3", "/*/ a = 3"], a("3")),
+        (["A = 3", "a = 3 and b = 4", "a = 3 AnD b = 4", "NOT(a = 3)", "nOt(a=3)or(b=4)", "a iS nOt NuLl",
+          "a between 1 and 5", "a contains '3'", "a sTaRtSwItH '3'", "a endswith '3'"], [{"a": "3", "b": "4"},
+          {"A": "3"}]),
+        (["_a = 3", "$a = 3", "a1 = 3", "a_$1 = 3", "1a = 3", "NOTa = 3", "inx = 3", "é = 3", "aé = 3",
+          "Kx = 3"],
+         [{"_a": "3", "$a": "3", "a1": "3", "a_$1": "3", "NOTa": "3", "inx": "3", "é": "3", "aé": "3",
+          "a": "3"}]),
+        (["TAGS = 'x' AND KEYS IS NULL", "UNIQ_KEY IS NOT NULL"], [{"TAGS": "x", "UNIQ_KEY": "1"}]),
+    ],
+    "not well formed": [
+        (["", " ", "/**/", "(", ")", "()", "a =", "= a", "= 3", "(a = 3", "((a = 3)", "AND", "a AND", "a OR",
+          "NOT", "IN",
+          "a NOT b", "a NOT", "a NOT = 3", "a AND AND b", "a AND NOT", "*", "a = 'x", "a = ''x'", "'", ",",
+          "+", "-", ".", "#",
+          "a >", "a > AND b", "BETWEEN 1 AND 2", "IS NULL", "a = IN", "a = 3 AND", "a = (3", "a = ()",
+          "(a b)", "(a = 3 b)",
+          "a = NOT", "a = NOT 3"], a("3")),
+        (["a = 3)", "(a = 3))", "a = NOT b", "a = NOT TRUE", "a = (NOT b)"], [NONE, {"a": "3"}, {"a": "true",
+          "b": "x"}]),
+    ],
+    "nested": [
+        ("(" * 20 + "a = 3" + ")" * 20, a("3")),
+        (" AND ".join(["a = 3"] * 100), a("3", "4")),
+        (" OR ".join([f"a = {number}" for number in range(100)]), a("99", "100", "x")),
+        (["NOT " * 9 + "a", "NOT " * 10 + "a"], [NONE, *a("x")]),
+    ],
+    "what people write": [
+        (["price > 100 AND region IN ('eu', 'uk')",
+          "price BETWEEN 10 AND 200 AND region IS NOT NULL AND vip = TRUE",
+          "(price > 10 AND price < 100) OR (vip IS NOT NULL AND vip = TRUE)",
+          "region NOT IN ('us') AND NOT (price <= 100)", "region STARTSWITH 'e' OR price >= 99.5"],
+         [NONE, {"price": "150", "region": "uk"}, {"price": "50", "region": "us", "vip": "true"},
+          {"price": "99.5", "region": "eu"}, {"price": "free", "region": "eu", "vip": "false"},
+          {"vip": "TRUE"}]),
+    ],
+}  # fmt: skip
+
+TAGS = (
+    "", "*", "a", "a || b", "a||b", " a  ||  b ", "a || a", "||", "||||", "|||", " || ", "|| ||", "a ||",
+    "|| a", "a || *", " * ",
+    " ", "a|b", "a | | b", "a b || c", "\ta\n||b", "\u00a0a", "é || 订单 || 😀", "A || a", "a || || b",
+    "FB || Ea",
+)  # fmt: skip
+"""Tag expressions; ``FB`` and ``Ea`` are two tags with one hash."""

@@ -1,0 +1,115 @@
+"""The two plugins behind ``compile_filter``, in a real plugin host, and the third one that the docs show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from verniermq.kernel import MATCH_ALL, ConfigError, PluginHost, Subscription, SubscriptionParseFailed, tags_code
+from verniermq.kernel.config import load
+from verniermq.plugins.filter import sql, tag
+
+PAGE = Path(__file__).parents[3] / "docs" / "plugins" / "filter.md"
+BOTH = """
+[plugins]
+enable = ["filter", "sql"]
+[plugins.sql]
+from = "verniermq.plugins.filter.sql:Plugin"
+"""
+
+
+def host_with(folder: Path, toml: str) -> PluginHost:
+    file = folder / "broker.toml"
+    file.write_text(toml)
+    host = PluginHost()
+    host.load(load(file, environ={}))
+    return host
+
+
+def test_the_host_asks_the_plugin_whose_type_it_is(tmp_path: Path) -> None:
+    host = host_with(tmp_path, BOTH)
+
+    tags = host.compile_filter(Subscription("t", "paid || refunded", "TAG"))
+    conditions = host.compile_filter(Subscription("t", "price > 100", "SQL92"))
+
+    assert tags is not None
+    assert tags.tag_codes == {tags_code("paid"), tags_code("refunded")}
+    assert tags.test is None
+    assert conditions is not None
+    assert conditions.tag_codes is None
+    assert conditions.test is not None
+    assert conditions.test({"price": "101"})
+    assert not conditions.test({"price": "cheap"})
+    assert host.compile_filter(Subscription("t", "x", "SQL2016")) is None
+
+
+def test_a_bad_expression_is_refused_and_does_not_count_as_a_failure(tmp_path: Path) -> None:
+    host = host_with(tmp_path, BOTH)
+
+    for expression, kind in (("||", "TAG"), ("price >", "SQL92")):
+        with pytest.raises(SubscriptionParseFailed):
+            host.compile_filter(Subscription("t", expression, kind))
+
+    assert [plugin.failures for plugin in host.active.values()] == [0, 0]
+
+
+def test_the_settings_come_from_their_tables(tmp_path: Path) -> None:
+    limits = "max_length = 10\nmax_depth = 2\ncache_size = 0\n[plugins.filter]\nmax_tags = 2\n"
+    host = host_with(tmp_path, BOTH + limits)
+
+    with pytest.raises(SubscriptionParseFailed, match="3 tags, the limit is 2"):
+        host.compile_filter(Subscription("t", "a || b || c"))
+    with pytest.raises(SubscriptionParseFailed, match="11 characters exceeds the limit of 10"):
+        host.compile_filter(Subscription("t", "price > 100", "SQL92"))
+    with pytest.raises(SubscriptionParseFailed, match="nested more than 2 levels"):
+        host.compile_filter(Subscription("t", "(((a)))", "SQL92"))
+
+
+@pytest.mark.parametrize("line", ["max_depth = 65", "max_depth = 0", "max_length = 0", "cache_size = -1"])
+def test_a_setting_out_of_range_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError, match=line.split()[0]):
+        host_with(tmp_path, BOTH + line)
+
+
+def test_tags_named_twice_count_once() -> None:
+    plugin = tag.Plugin(tag.Config(max_tags=2))
+
+    assert plugin.compile_filter(Subscription("t", "a || b || a || b")) is not None
+
+
+def test_all_messages_and_no_type_mean_what_rocketmq_means() -> None:
+    plugin = tag.Plugin(tag.Config())
+
+    assert plugin.compile_filter(Subscription("t", "*")) is MATCH_ALL
+    assert plugin.compile_filter(Subscription("t", "")) is MATCH_ALL
+    assert plugin.compile_filter(Subscription("t", "a", "")) == plugin.compile_filter(Subscription("t", "a", "TAG"))
+
+
+def test_an_expression_is_compiled_once_while_the_cache_holds_it() -> None:
+    plugin = sql.Plugin(sql.Config(cache_size=2))
+    first = plugin.compile_filter(Subscription("t", "a = 1", "SQL92"))
+
+    assert plugin.compile_filter(Subscription("other", "a = 1", "SQL92")) is first
+
+    for number in (2, 3):
+        plugin.compile_filter(Subscription("t", f"a = {number}", "SQL92"))
+    assert plugin.compile_filter(Subscription("t", "a = 1", "SQL92")) is not first
+
+
+def test_the_plugin_shown_in_the_docs_works(tmp_path: Path) -> None:
+    example = next(code for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "GLOB" in code)
+    assert len(example.splitlines()) < 30
+    (tmp_path / "glob_filter.py").write_text(example)
+    host = host_with(tmp_path, '[plugins]\nenable = ["filter", "glob_filter.py"]\n')
+
+    compiled = host.compile_filter(Subscription("t", "region=eu-* kind=pa?d", "GLOB"))
+
+    assert compiled is not None
+    assert compiled.test is not None
+    assert compiled.test({"region": "eu-west", "kind": "paid"})
+    assert not compiled.test({"region": "eu-west", "kind": "void"})
+    assert not compiled.test({"region": "eu-west"})
+    with pytest.raises(SubscriptionParseFailed, match="name=pattern"):
+        host.compile_filter(Subscription("t", "region", "GLOB"))
