@@ -65,6 +65,40 @@ class SystemClock:
             await anyio.sleep(min(left, LONGEST_STEP))
 
 
+class MovableClock(SystemClock):
+    """The machine's clock, and whatever a test put on top of it: time runs, and can be moved ahead.
+
+    For a broker that is not alone: clients in other processes live in real time and cannot be stopped.
+    """
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        self._moved = anyio.Event()
+
+    def now(self) -> float:
+        return time.time() + self._ahead
+
+    def now_ms(self) -> int:
+        return int(self.now() * 1000)
+
+    def advance(self, seconds: float) -> None:
+        """Be later at once; whoever sleeps and is due wakes."""
+        if seconds < 0:
+            raise ValueError(f"time does not go back: advance({seconds})")
+        self._ahead += seconds
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.sleep_until(self.now() + seconds)
+
+    async def sleep_until(self, moment: float) -> None:
+        await anyio.lowlevel.checkpoint()
+        while (left := moment - self.now()) > 0:
+            with anyio.move_on_after(left):
+                await self._moved.wait()
+
+
 class ManualClock:
     """A clock that stands still until ``advance`` or ``jump``. For one event loop; threads may read it."""
 

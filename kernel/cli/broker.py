@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from verniermq.kernel.broker import Broker
+from verniermq.kernel.cli.for_tests import description, run_for_tests
 from verniermq.kernel.cli.options import config_options, configuration_from
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.loop import backend_options
@@ -36,6 +37,7 @@ console = Console(stderr=True, highlight=False)
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a JSON file with the addresses once the broker is ready, for whoever started it.",
 )
+@click.option("--for-tests", is_flag=True, help="Obey the parent process: see docs/testing.md. Never in production.")
 def broker(
     config_path: Path | None,
     no_plugins: str | None,
@@ -46,6 +48,7 @@ def broker(
     namesrv_port: int | None,
     store: str | None,
     ready_file: Path | None,
+    for_tests: bool,
 ) -> None:
     """Run a broker, with its embedded name server unless the configuration names others.
 
@@ -67,7 +70,10 @@ def broker(
         format="%(message)s",
         handlers=[RichHandler(console=console, show_path=False, rich_tracebacks=False, markup=False)],
     )
-    anyio.run(_run, configuration, ready_file, started, backend_options=backend_options())
+    if for_tests:
+        anyio.run(run_for_tests, configuration, backend_options=backend_options())
+    else:
+        anyio.run(_run, configuration, ready_file, started, backend_options=backend_options())
 
 
 async def _run(configuration: Configuration, ready_file: Path | None, started: float) -> None:
@@ -111,12 +117,6 @@ def _banner(running: Broker, seconds: float) -> Table:
 
 
 def _write_ready_file(path: Path, running: Broker) -> None:
-    data = {
-        "broker": running.address,
-        "namesrv": running.name_servers[0] if running.name_servers else "",
-        "pid": os.getpid(),
-        "store": str(Path(running.store.path).resolve()),
-    }
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(orjson.dumps(data))
+    temporary.write_bytes(orjson.dumps(description(running)))
     temporary.rename(path)
