@@ -6,6 +6,7 @@ They are what the suite itself is proven against, and the other side of the test
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from .wire import registered_brokers
 BROKER_NAME = "apache-broker"
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 60.0
+
+LOGGING_NOISE = re.compile(r"^\d\d:\d\d:\d\d,\d{3} \|-.*\n", re.MULTILINE)
 
 # The store reaches into the JDK to unmap its files, which Java 17 allows only when told.
 OPENED = tuple(
@@ -84,6 +87,8 @@ class ApacheBroker:
             "haListenPort": str(self._broker_port + 1),
             "storePathRootDir": str(self.store),
             "storePathCommitLog": str(self.store / "commitlog"),
+            # The shortest it allows; a first registration can miss a name server that is still warming up.
+            "registerNameServerPeriod": "10000",
             # A developer's disk may be fuller than a broker would accept.
             "diskMaxUsedSpaceRatio": "98",
             **SMALL_STORE,
@@ -140,9 +145,12 @@ def mqadmin(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``mqadmin <subcommand> … -n namesrv``, against whichever broker, and return what it printed.
 
-    Mind that ``mqadmin`` ends with 0 even when it failed: look at the output.
+    Mind that ``mqadmin`` ends with 0 even when it failed: look at the output. What its logging library
+    says about its own configuration is left out.
     """
     main_class = "org.apache.rocketmq.tools.command.MQAdminStartup"
     options = ("-Xmx256m", f"-Drocketmq.home.dir={home}", "-cp", server_classpath(), main_class)
     command = (*java_command(*options, home=home), *arguments, "-n", namesrv)
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=home)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=home)
+    done.stdout = LOGGING_NOISE.sub("", done.stdout)
+    return done

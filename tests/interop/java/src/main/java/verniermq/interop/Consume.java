@@ -24,6 +24,9 @@ final class Consume {
             member.setInstanceName(name);
             member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
             member.setAwaitTerminationMillisWhenShutdown(5000);
+            // A rebalance at the moment of the first heartbeat leaves the broker with an older version of the
+            // subscription, and an Apache broker then refuses to serve pulls until the next one, by default 30 s.
+            member.setHeartbeatBrokerInterval(3000);
             member.subscribe(options.text("topic"), tags);
             member.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 for (MessageExt message : messages) {
