@@ -196,7 +196,7 @@ class Broker:
             try:
                 await self.server.listen(settings.host, settings.port - 2)
             except ListenFailed as error:
-                logger.warning("no port for old Java clients: %s; set [broker] vip_port = false if there are none", error)
+                logger.warning("no port for old Java clients: %s; if there are none, set [broker] vip_port = false", error)
 
     async def _announce_stopping(self) -> None:
         self._running = False

@@ -101,7 +101,8 @@ class PluginHost:
         try:
             self._manager.register(instance, found.name)
         except pluggy.PluginValidationError as error:
-            raise PluginError(f"plugin {found.name!r} does not fit: {' '.join(str(error).split())}", found.name) from error
+            why = " ".join(str(error).split())
+            raise PluginError(f"plugin {found.name!r} does not fit: {why}", found.name) from error
         self.active[found.name] = plugin
 
     def _check_hooks(self, plugin: ActivePlugin) -> None:

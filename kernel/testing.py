@@ -35,7 +35,7 @@ from verniermq.kernel.clock import Clock, ManualClock
 from verniermq.kernel.config import Configuration, load
 from verniermq.kernel.errors import VernierMQError
 
-__all__ = ["BrokerProcess", "ManualClock", "broker_process", "running_broker", "test_configuration"]
+__all__ = ["BrokerProcess", "ManualClock", "broker_process", "running_broker", "small_configuration"]
 
 SMALL: Final = {
     "broker.port": 0,
@@ -50,12 +50,9 @@ SMALL: Final = {
 STOP_SECONDS: Final = 20.0
 
 
-def test_configuration(store: Path, settings: dict[str, Any] | None = None) -> Configuration:
+def small_configuration(store: Path, settings: dict[str, Any] | None = None) -> Configuration:
     """Free ports and small files; ``settings`` are dotted keys, ``{"store.flush": "sync"}``."""
     return load(None, {**SMALL, "store.path": str(store), **(settings or {})}, environ={})
-
-
-test_configuration.__test__ = False  # type: ignore[attr-defined]  # its name starts with "test", but it is none
 
 
 @asynccontextmanager
@@ -69,7 +66,7 @@ async def running_broker(
     """
     with _folder(store) as folder:
         dotted = {key.replace("__", "."): value for key, value in settings.items()}
-        async with Broker(test_configuration(folder, dotted), clock) as broker:
+        async with Broker(small_configuration(folder, dotted), clock) as broker:
             yield broker
 
 

@@ -6,7 +6,7 @@ Kept in ``config/topics.json`` in RocketMQ's form, so that an Apache broker can 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -148,7 +148,7 @@ class TopicTable:
     def __contains__(self, name: str) -> bool:
         return name in self._topics
 
-    def __iter__(self) -> Iterable[TopicConfig]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[TopicConfig]:
         return iter(list(self._topics.values()))
 
     def __len__(self) -> int:
