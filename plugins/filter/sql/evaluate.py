@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from verniermq.plugins.filter.sql.comparing import READERS, SIGNS, Value, equality, ordering
-from verniermq.plugins.filter.sql.javavalues import NotComparable, order_of_doubles
+from verniermq.plugins.filter.sql.javavalues import NotComparable, double, order_of_doubles
 from verniermq.plugins.filter.sql.tree import (
     AllOf,
     AnyOf,
@@ -222,9 +222,9 @@ def _property_ordered(name: str, sign: str, constant: Constant) -> Ask:
     limit = constant.value
     if constant.kind is Kind.DOUBLE:
         # Not holds(number, limit): Java puts NaN above all numbers.
-        order = ordering(Kind.TEXT, Kind.DOUBLE)
+        number = float(limit)  # type: ignore[arg-type]  # a constant of this kind is one
         return lambda properties: (
-            None if (text := properties.get(name)) is None else holds(order(text, limit), 0)
+            None if (text := properties.get(name)) is None else holds(order_of_doubles(double(text), number), 0)
         )
     read = READERS[constant.kind]
     return lambda properties: None if (text := properties.get(name)) is None else holds(read(text), limit)
