@@ -15,54 +15,32 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from zlib import crc32
 
 import anyio
 import anyio.to_thread
 
 from verniermq.kernel.clock import Clock
+from verniermq.kernel.commitlog.append import Appender
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.flush import Flusher
 from verniermq.kernel.commitlog.lock import AbortMark, StoreLock
 from verniermq.kernel.commitlog.log import CommitLog, SegmentInfo
-from verniermq.kernel.commitlog.record import (
-    HEADS,
-    HOST_BITS,
-    MAX_PROPERTIES,
-    decode,
-    store_timestamp_position,
-    whole_record_at,
-)
+from verniermq.kernel.commitlog.record import decode, store_timestamp_position, whole_record_at
 from verniermq.kernel.commitlog.recovery import Progress, Recovery
 from verniermq.kernel.config.schema import StoreSettings
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Appended, Dispatcher, DispatchEvent, Listener, TagsCoder
-from verniermq.kernel.errors import (
-    CorruptRecord,
-    MessageIllegal,
-    MessageTooLarge,
-    PropertiesTooLarge,
-    StoreError,
-    StoreNotWritable,
-)
-from verniermq.kernel.message import PendingMessage, StoredMessage, SysFlag, format_properties
+from verniermq.kernel.errors import CorruptRecord, StoreError
+from verniermq.kernel.message import PendingMessage, StoredMessage
 
 __all__ = ["Appended", "DispatchEvent", "Listener", "Store", "StoreSettings", "TagsCoder"]
 
 logger = logging.getLogger(__name__)
 
-RECORD_SLACK = 65536
-"""How much a whole record may exceed the largest body, as RocketMQ allows."""
-
 SYNC_QUEUES_SECONDS = 5.0
 """Consume queues are written every checkpoint interval, and synced this often: a crash replays what came since."""
-
-_LENGTH16 = struct.Struct(">H")
-_WITHOUT_ENTRY = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
-_TRANSACTION = SysFlag.TRANSACTION_MASK
 
 
 class Store:
@@ -71,15 +49,10 @@ class Store:
     def __init__(self, settings: StoreSettings, *, clock: Clock, store_host: bytes) -> None:
         self.settings = settings
         self.path = Path(settings.path)
-        self.store_host = store_host
-        """Packed; what records and offset message ids name as their place."""
-        self.max_message_size: int = settings.max_message_size
         self.redispatch_from: Callable[[], int | None] | None = None
         """Asked by :meth:`open`: from which commit-log offset on the listeners have to hear everything again."""
         self.index_timestamp = 0
         """The end of the last full index file; the key index sets it, the checkpoint keeps it."""
-        self._clock = clock
-        self._now = clock.now_ms
         self._log = CommitLog(self.path / "commitlog", settings.segment_size)
         self._dispatcher = Dispatcher(
             self.path / "consumequeue",
@@ -91,6 +64,15 @@ class Store:
         self.tags_coders: dict[str, TagsCoder] = self._dispatcher.tags_coders
         """By topic; other topics keep the hash of their tags."""
         self._queues = self._dispatcher.queues
+        self._appender = Appender(
+            self._log,
+            self._dispatcher,
+            clock=clock,
+            store_host=store_host,
+            max_message_size=settings.max_message_size,
+            on_first=self._dispatch_soon,
+        )
+        self._appender.refusal = "the store is not open"
         self._flusher = Flusher(
             self._log,
             synchronous=settings.flush == "sync",
@@ -102,9 +84,17 @@ class Store:
         )
         self._lock: StoreLock | None = None
         self._refusals: dict[str, str] = {}
-        self._refusal: str | None = "the store is not open"
-        self._dispatch_is_due = False
+        self._checkpointed = -1
         self._thread = anyio.CapacityLimiter(1)
+
+    @property
+    def store_host(self) -> bytes:
+        """Packed; what records and offset message ids name as their place."""
+        return self._appender.store_host
+
+    @store_host.setter
+    def store_host(self, packed: bytes) -> None:
+        self._appender.store_host = packed
 
     # --- life ------------------------------------------------------------------------------
 
@@ -125,6 +115,7 @@ class Store:
             abort = AbortMark(self.path)
             checkpoint = Checkpoint.load(self.path / "checkpoint")
             self.index_timestamp = checkpoint.index_timestamp
+            self._dispatcher.store_timestamp = min(checkpoint.log_timestamp, checkpoint.queue_timestamp)
             clean = not abort.is_set
             abort.set()
             recovery = Recovery(
@@ -134,25 +125,33 @@ class Store:
                 clean=clean,
                 redispatch_from=self.redispatch_from() if self.redispatch_from is not None else None,
                 progress=progress,
+                save=lambda changed: changed.save(self.path / "checkpoint"),
             )
-            end = recovery.run()
+            try:
+                end = recovery.run()
+            except StoreError:
+                if clean and not recovery.changed:
+                    abort.clear()
+                raise
         except BaseException:
             self._let_go()
             raise
         self._dispatcher.dispatched = self._flusher.flushed = end
-        self._refusal = next(iter(self._refusals.values()), None)
+        self._appender.refusal = next(iter(self._refusals.values()), None)
         logger.info("store opened path=%s clean=%s end=%d queues=%d", self.path, clean, end, len(self._queues))
 
     def close(self) -> None:
         """Make everything durable, write the checkpoint, let go of the lock. Blocks; it is the last call."""
         if self._lock is None:
             return
-        self._refusal = "the store is closed"
+        self._appender.refusal = "the store is closed"
         try:
             self.flush()
-            self._save_checkpoint(self._log.end, stopped=True)
+            self._note_durable(self._log.end, self._dispatcher.store_timestamp, stopped=True)
             AbortMark(self.path).clear()
             logger.info("store closed path=%s end=%d", self.path, self._log.end)
+        except OSError as error:
+            logger.error("the store was not closed in order: %s; the next start recovers it path=%s", error, self.path)
         finally:
             self._let_go()
 
@@ -204,150 +203,28 @@ class Store:
             MessageTooLarge, PropertiesTooLarge, MessageIllegal: it cannot be stored.
             StoreNotWritable: nothing can be stored now.
         """
-        if self._refusal is not None:
-            raise StoreNotWritable(self._refusal)
-        event, record = self._encode(message, self._now(), self._log.end, 0)
-        log = self._log
-        offset = log.end
-        if offset + event.size > log.room:
-            offset = log.make_room(event.size)
-            if offset != event.commit_log_offset:
-                # The segment was full: the record goes to the next one and must say so.
-                event, record = self._encode(message, event.store_timestamp, offset, 0)
-        log.write(record)
-        self._added(event)
-        return event
+        return self._appender.append(message)
 
-    def append_batch(self, messages: Sequence[PendingMessage]) -> list[Appended]:
+    def append_batch(self, messages: Sequence[PendingMessage]) -> Sequence[Appended]:
         """Put messages into the log one behind the other, in one segment; all of them or none.
 
         Raises:
             As :meth:`append`. The batch as a whole must fit into a segment.
         """
-        if self._refusal is not None:
-            raise StoreNotWritable(self._refusal)
-        now = self._now()
-        log = self._log
-        encoded = self._encode_batch(messages, now, log.end)
-        size = sum(event.size for event, _ in encoded)
-        offset = log.end
-        if offset + size > log.room and (offset := log.make_room(size)) != encoded[0][0].commit_log_offset:
-            encoded = self._encode_batch(messages, now, offset)
-        log.write(b"".join([record for _, record in encoded]))
-        for event, _ in encoded:
-            self._added(event)
-        return [event for event, _ in encoded]
+        return self._appender.append_batch(messages)
 
-    def _encode_batch(
-        self, messages: Sequence[PendingMessage], now: int, offset: int
-    ) -> list[tuple[DispatchEvent, bytes]]:
-        encoded = []
-        counts: dict[tuple[str, int], int] = {}
-        for message in messages:
-            key = (message.topic, message.queue_id)
-            ahead = counts.get(key, 0)
-            event, record = self._encode(message, now, offset, ahead)
-            if event.sys_flag & _TRANSACTION not in _WITHOUT_ENTRY:
-                counts[key] = ahead + 1
-            encoded.append((event, record))
-            offset += event.size
-        return encoded
-
-    def _encode(self, message: PendingMessage, now: int, offset: int, ahead: int) -> tuple[DispatchEvent, bytes]:
-        """A message's record and event, changing nothing; ``ahead`` messages of its queue are not added yet."""
-        topic = message.topic
-        queue_id = message.queue_id
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            queue = self._dispatcher.add_queue(topic, queue_id)
-        body = message.body
-        body_size = len(body)
-        if body_size > self.max_message_size:
-            raise MessageTooLarge(body_size, self.max_message_size)
-        text = message.properties_text
-        store_host = self.store_host
-        born_host = message.born_host
+    def _dispatch_soon(self) -> None:
+        """The first append of a turn: have the turn's messages dispatched at its end."""
         try:
-            properties = (format_properties(message.properties) if text is None else text).encode()
-            if len(properties) > MAX_PROPERTIES:
-                raise PropertiesTooLarge(len(properties), MAX_PROPERTIES)
-            hosts = (len(born_host), len(store_host))
-            head = HEADS[hosts]
-            topic_field = queue.topic_field
-            size = head.size + body_size + len(topic_field) + 2 + len(properties)
-            sys_flag = message.sys_flag & ~0x30 | HOST_BITS[hosts]
-            transaction = sys_flag & _TRANSACTION
-            queue_offset = 0 if transaction in _WITHOUT_ENTRY else queue.next_offset + ahead
-            record = b"".join(
-                (
-                    head.pack(
-                        size,
-                        queue.magic,
-                        crc32(body) & 0x7FFFFFFF,
-                        queue_id,
-                        message.flag,
-                        queue_offset,
-                        offset,
-                        sys_flag,
-                        message.born_timestamp,
-                        born_host,
-                        now,
-                        store_host,
-                        message.reconsume_times,
-                        message.prepared_transaction_offset,
-                        body_size,
-                    ),
-                    body,
-                    topic_field,
-                    _LENGTH16.pack(len(properties)),
-                    properties,
-                )
-            )
-        except (struct.error, KeyError, UnicodeEncodeError) as error:
-            raise MessageIllegal(f"the message does not fit into a record: {error}") from None
-        if size > self.max_message_size + RECORD_SLACK:
-            raise MessageTooLarge(size, self.max_message_size)
-        code = message.tags_code
-        if code is None:
-            code = self._dispatcher.tags_code_of(topic, message.properties, now)
-        return (
-            DispatchEvent(
-                offset,
-                size,
-                queue_id,
-                queue_offset,
-                now,
-                store_host,
-                topic,
-                code,
-                sys_flag,
-                message.prepared_transaction_offset,
-                message.properties,
-                message.born_timestamp,
-                body_size,
-                message.reconsume_times,
-            ),
-            record,
-        )
-
-    def _added(self, event: DispatchEvent) -> None:
-        transaction = event.sys_flag & _TRANSACTION
-        if transaction not in _WITHOUT_ENTRY:
-            self._queues[event.topic, event.queue_id].next_offset += 1
-        self._dispatcher.pending.append(event)
-        if not self._dispatch_is_due:
-            try:
-                asyncio.get_running_loop().call_soon(self.dispatch)
-            except RuntimeError:
-                return  # no loop runs here: whoever appends calls dispatch
-            self._dispatch_is_due = True
+            asyncio.get_running_loop().call_soon(self.dispatch)
+        except RuntimeError:
+            pass  # no loop runs here: whoever appends calls dispatch
 
     def dispatch(self) -> None:
         """Bring what was appended into the consume queues and to the listeners.
 
         With synchronous flush only what is durable: a consumer must not see what a power cut can take back.
         """
-        self._dispatch_is_due = False
         if not self._flusher.synchronous:
             self._dispatcher.dispatch()
             return
@@ -365,7 +242,7 @@ class Store:
         else:
             self._refusals[source] = reason
         if self._lock is not None:
-            self._refusal = next(iter(self._refusals.values()), None)
+            self._appender.refusal = next(iter(self._refusals.values()), None)
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -467,45 +344,59 @@ class Store:
             self.refuse_writes(None, part)
 
     async def _keep_queues(self) -> None:
+        """Write the consume queues every interval; less often sync them too, and write the checkpoint."""
         interval = self.settings.checkpoint_interval
         since_sync = 0.0
         while True:
             await anyio.sleep(interval)
             since_sync += interval
-            thorough = since_sync >= SYNC_QUEUES_SECONDS
-            if thorough:
-                since_sync = 0.0
             try:
-                await self._write_queues(thorough=thorough)
+                if since_sync < SYNC_QUEUES_SECONDS:
+                    await self._write_queues()
+                else:
+                    since_sync = 0.0
+                    await self.save_checkpoint()
                 self._note_trouble(None, "consume queues")
             except OSError as error:
                 logger.error("the disk refused the consume queues: %s; trying again in %g s", error, interval)
                 self._note_trouble(error, "consume queues")
 
-    async def _write_queues(self, *, thorough: bool) -> None:
-        dispatcher = self._dispatcher
-        durable, timestamp = min(dispatcher.dispatched, self._flusher.flushed), dispatcher.store_timestamp
-        queues = dispatcher.take_dirty()
+    async def _write_queues(self) -> None:
+        queues = self._dispatcher.take_dirty()
         written: list[tuple[ConsumeQueue, int]] = []
         try:
-            written = await anyio.to_thread.run_sync(dispatcher.write_out, queues, limiter=self._thread)
+            await anyio.to_thread.run_sync(self._dispatcher.write_out, queues, written, limiter=self._thread)
         finally:
-            dispatcher.wrote(queues, written)
-        if thorough and dispatcher.is_dirty:
-            await anyio.to_thread.run_sync(dispatcher.sync, limiter=self._thread)
-            await anyio.to_thread.run_sync(self._save_checkpoint, durable, False, timestamp, limiter=self._thread)
+            self._dispatcher.wrote(queues, written)
 
-    def _save_checkpoint(self, durable: int, stopped: bool, timestamp: int = 0) -> None:
-        timestamp = timestamp or self._dispatcher.store_timestamp
+    async def save_checkpoint(self) -> None:
+        """Make everything dispatched so far durable and note that: a crash need not read what came before.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        durable, timestamp = self._dispatcher.dispatched, self._dispatcher.store_timestamp
+        if durable == self._checkpointed:
+            return
+        if self._flusher.flushed < durable and not await self._flusher.flush():
+            return  # the log's own trouble is noted already
+        await self._write_queues()
+        await anyio.to_thread.run_sync(self._dispatcher.sync, limiter=self._thread)
+        await anyio.to_thread.run_sync(self._note_durable, durable, timestamp, limiter=self._thread)
+
+    def _note_durable(self, durable: int, timestamp: int, *, stopped: bool = False) -> None:
+        queues = list(self._dispatcher) if stopped else []
         Checkpoint(
             log_timestamp=timestamp,
             queue_timestamp=timestamp,
             index_timestamp=self.index_timestamp,
             confirmed=durable,
-            durable=durable,
-            queues=sum(1 for _ in self._dispatcher) if stopped else -1,
-            queue_files=self._dispatcher.count_files() if stopped else -1,
+            log_durable=durable,
+            queues_durable=durable,
+            queues=len(queues) if stopped else -1,
+            queue_files=sum(queue.file_count for queue in queues) if stopped else -1,
         ).save(self.path / "checkpoint")
+        self._checkpointed = durable
 
     # --- what goes away --------------------------------------------------------------------
 

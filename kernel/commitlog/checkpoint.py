@@ -10,14 +10,15 @@
         32      8  confirmed offset
 
 Timestamps choose only the file to begin with, which may be a gigabyte before the end. So VernierMQ adds, where
-RocketMQ leaves zeros, the exact offset before which log and consume queues are durable::
+RocketMQ leaves zeros, the exact offsets before which the log and the consume queues are durable::
 
         64      8  "VERNIER1"
         72     40  a copy of bytes 0 to 39: another broker that ran since has changed them
-       112      8  durable offset
-       120      8  number of consume queues at an orderly stop, -1 while running
-       128      8  number of their files
-       136      4  CRC-32 of bytes 64 to 135
+       112      8  the log is on the disk before this offset
+       120      8  the consume queues are on the disk, and complete, for every record before this offset
+       128      8  number of consume queues at an orderly stop, -1 while running
+       136      8  number of their files
+       144      4  CRC-32 of bytes 64 to 143
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from verniermq.kernel.commitlog.mapped import sync_directory
 SIZE = 4096
 _APACHE = struct.Struct(">5q")
 _OURS_AT = 64
-_OURS = struct.Struct(">8s40s3q")
+_OURS = struct.Struct(">8s40s4q")
 _MARK = b"VERNIER1"
 _CRC = struct.Struct(">I")
 
@@ -51,8 +52,10 @@ class Checkpoint:
     index_timestamp: int = 0
     master_flushed: int = 0
     confirmed: int = 0
-    durable: int | None = None
-    """Log and queues are durable before this offset; ``None`` when the file does not say."""
+    log_durable: int | None = None
+    """The log is on the disk before this offset; ``None`` when the file does not say."""
+    queues_durable: int | None = None
+    """The queues are on the disk for every record before this offset."""
     queues: int = -1
     queue_files: int = -1
 
@@ -73,10 +76,11 @@ class Checkpoint:
         found = cls(*_APACHE.unpack_from(content))
         end = _OURS_AT + _OURS.size
         if len(content) >= end + _CRC.size:
-            mark, copy, durable, queues, files = _OURS.unpack_from(content, _OURS_AT)
+            mark, copy, log, indexed, queues, files = _OURS.unpack_from(content, _OURS_AT)
             (crc,) = _CRC.unpack_from(content, end)
             if mark == _MARK and crc == zlib.crc32(content[_OURS_AT:end]) and copy == content[: _APACHE.size]:
-                found.durable, found.queues, found.queue_files = durable, queues, files
+                found.log_durable, found.queues_durable = log, indexed
+                found.queues, found.queue_files = queues, files
         return found
 
     def save(self, path: Path) -> None:
@@ -91,8 +95,15 @@ class Checkpoint:
             self.master_flushed,
             self.confirmed,
         )
-        if self.durable is not None:
-            ours = _OURS.pack(_MARK, bytes(content[: _APACHE.size]), self.durable, self.queues, self.queue_files)
+        if self.log_durable is not None and self.queues_durable is not None:
+            ours = _OURS.pack(
+                _MARK,
+                bytes(content[: _APACHE.size]),
+                self.log_durable,
+                self.queues_durable,
+                self.queues,
+                self.queue_files,
+            )
             content[_OURS_AT : _OURS_AT + len(ours) + _CRC.size] = ours + _CRC.pack(zlib.crc32(ours))
         is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

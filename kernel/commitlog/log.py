@@ -60,6 +60,8 @@ class CommitLog:
         """The map of the active segment."""
         self.base = 0
         """The offset of the active segment's first byte."""
+        self._tip: tuple[int, mmap | None] = (0, None)
+        """Both of them, for readers in other threads: they must fit together."""
         self.room = 0
         """An append that would end beyond this must call :meth:`make_room` first."""
         self.want_next: Callable[[], None] | None = None
@@ -112,6 +114,7 @@ class CommitLog:
                     file.close()
             self._active = self._next = None
             self._unsynced.clear()
+            self._tip = (0, None)
         self._read_maps.clear()
         self.room = 0
 
@@ -134,7 +137,7 @@ class CommitLog:
             if position + size + BLANK_SIZE > self.segment_size:
                 self._roll(active, position)
                 active, position = self._active or active, 0
-            active.reserve(min(position + max(size + BLANK_SIZE, RESERVE_STEP), self.segment_size))
+            self._reserve(active, position + size + BLANK_SIZE)
         except OSError as error:
             raise StoreNotWritable(
                 f"the commit log cannot grow in {self.directory}: {error.strerror or error}; free some disk space"
@@ -143,6 +146,12 @@ class CommitLog:
         if self.want_next is not None and active.reserved * 2 >= self.segment_size and self._next is None:
             self.want_next()
         return self.end
+
+    def _reserve(self, file: MappedFile, needed: int) -> None:
+        try:
+            file.reserve(min(needed + RESERVE_STEP, self.segment_size))
+        except OSError:
+            file.reserve(needed)  # a nearly full disk may still have room for this one
 
     def write(self, record: bytes) -> None:
         """Put a record at the end; :meth:`make_room` has seen to its room."""
@@ -154,20 +163,19 @@ class CommitLog:
     def _roll(self, full: MappedFile, position: int) -> None:
         # The new file first: if the disk refuses it, the full one is as before, and the next append tries again.
         following = self.prepare_next()
+        self._reserve(following, BLANK_SIZE)
         full.reserve(position + BLANK_SIZE)
-        following.reserve(min(RESERVE_STEP, self.segment_size))
         full.map[position : position + BLANK_SIZE] = pack_blank(self.segment_size - position)
-        with self._making:
-            self._next = None
         self._activate(following, following.start)
         logger.debug("segment rolled offset=%d", following.start)
 
     def _activate(self, file: MappedFile, end: int) -> None:
-        self._active = file
         with self._making:
+            self._active, self._next = file, None
             self._unsynced.append(file)
+            self.base = file.start
         self.buffer = file.map
-        self.base = file.start
+        self._tip = (file.start, file.map)
         self.end = end
         file.reserved = max(file.reserved, end - file.start)
         self.room = min(self.base + file.reserved, self.base + self.segment_size - BLANK_SIZE)
@@ -202,11 +210,11 @@ class CommitLog:
 
     def read(self, offset: int, size: int) -> bytes | None:
         """A copy of the bytes, or ``None`` when they are not in the log (any more)."""
-        base = self.base
-        if offset >= base:
-            if offset + size > self.end:
+        base, buffer = self._tip
+        if offset >= base and buffer is not None:
+            if offset + size > self.end or offset - base + size > self.segment_size:
                 return None
-            return self.buffer[offset - base : offset - base + size]
+            return buffer[offset - base : offset - base + size]
         if offset < self.min_offset:
             return None
         start = offset - offset % self.segment_size

@@ -61,14 +61,17 @@ HOST_BITS: Final = {
 }
 """The bits of the system flag that say the same."""
 
+HOST_MASK: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 SYS_FLAG_POSITION: Final = 36
 SMALLEST: Final = HEADS[8, 8].size + 1 + 2
 """A record without body, topic and properties."""
 
+WITHOUT_ENTRY: Final = SysFlag.TRANSACTION_PREPARED & SysFlag.TRANSACTION_ROLLBACK
+"""The bit that prepared and rolled-back messages share. They lie in the log only: no consume queue knows them."""
+
 MAX_PROPERTIES: Final = 32767
 """Their length is a signed 16-bit number."""
 
-HOST_MASK: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _LENGTH16: Final = struct.Struct(">H")
 _INT32: Final = struct.Struct(">i")
 
@@ -306,22 +309,3 @@ def properties_of(record: bytes) -> dict[str, str]:
 def store_timestamp_position(sys_flag: int) -> int:
     """Where in a record its store timestamp lies."""
     return 68 if sys_flag & SysFlag.BORN_HOST_V6 else 56
-
-
-def has_queue_entry(sys_flag: int) -> bool:
-    """Prepared and rolled-back messages lie in the log only; no consume queue knows them."""
-    return sys_flag & SysFlag.TRANSACTION_MASK not in (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
-
-
-
-
-def properties_of(record: bytes) -> dict[str, str]:
-    """The properties of a whole record, without looking at the rest: what a filter needs, thousands of times a second."""
-    magic, sys_flag = SIZE_AND_MAGIC.unpack_from(record)[1], _INT32.unpack_from(record, SYS_FLAG_POSITION)[0]
-    body = 88 + 12 * bool(sys_flag & SysFlag.BORN_HOST_V6) + 12 * bool(sys_flag & SysFlag.STORE_HOST_V6)
-    position = body + _INT32.unpack_from(record, body - 4)[0]
-    if magic == MAGIC_V1:
-        position += 1 + record[position]
-    else:
-        position += 2 + _LENGTH16.unpack_from(record, position)[0]
-    return parse_properties(str(record[position + 2 :], "utf-8", "replace"))

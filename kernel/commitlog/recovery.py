@@ -7,7 +7,7 @@ known to be good:
 the last broker                       reading begins
 ====================================  ==============================================================
 stopped in order                      behind the newest record that a consume queue knows
-was ours and crashed                  at the checkpoint's durable offset
+was ours and crashed                  where the checkpoint says that the queues are complete
 was another and crashed               at the file that the checkpoint's timestamps choose
 whatever, but queues are missing      at the beginning: they are made again from the log
 ====================================  ==============================================================
@@ -20,29 +20,18 @@ durable are another matter, since cutting there would lose those: the store is t
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from mmap import mmap
 from shutil import rmtree
 
 import attrs
 
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.log import CommitLog
-from verniermq.kernel.commitlog.record import (
-    MAGIC_FAMILY,
-    MAGIC_V1,
-    MAGIC_V2,
-    SIZE_AND_MAGIC,
-    Layout,
-    NothingWritten,
-    has_queue_entry,
-    whole_record_at,
-)
+from verniermq.kernel.commitlog.record import WITHOUT_ENTRY, Layout, NothingWritten, whole_record_at
+from verniermq.kernel.commitlog.scan import Scan, event_of, refuse_newer, whole_records_after
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
 from verniermq.kernel.errors import CorruptRecord, StoreError
-from verniermq.kernel.message import parse_properties
 
 logger = logging.getLogger(__name__)
 
@@ -65,17 +54,6 @@ class DamagedStore(StoreError):
         self.end = end
 
 
-class NewerFormat(StoreError):
-    """A later version wrote records that this one does not understand."""
-
-    def __init__(self, offset: int, magic: int) -> None:
-        super().__init__(
-            f"the record at commit-log offset {offset} has the magic {magic:#010x}, which this version does not know; "
-            "open the store with the version that wrote it"
-        )
-        self.offset = offset
-
-
 class MissingSegment(StoreError):
     """A file in the middle of the log is not there."""
 
@@ -84,60 +62,6 @@ class MissingSegment(StoreError):
             f"the commit log has no segment {name} although {following} follows; "
             "put it back, or run 'verniermq store repair' to go on without it"
         )
-
-
-class Scan:
-    """Iterates over whole records from ``start``; afterwards ``end`` and ``why`` say where and why it stopped."""
-
-    def __init__(self, log: CommitLog, start: int) -> None:
-        self.end = start
-        self.why: CorruptRecord = NothingWritten(start)
-        self._log = log
-
-    def __iter__(self) -> Iterator[tuple[mmap, Layout]]:
-        size = self._log.segment_size
-        offset = self.end
-        while True:
-            base = offset - offset % size
-            file = self._log.file_at(base)
-            if file is None:
-                self.why = NothingWritten(offset)
-                return
-            buffer = file.map
-            while True:
-                try:
-                    found = whole_record_at(buffer, offset - base, offset)
-                except CorruptRecord as error:
-                    self.why = error
-                    return
-                if found is None:
-                    offset = base + size
-                    break
-                self.end = offset = offset + found.size
-                yield buffer, found
-
-
-def event_of(buffer: mmap, found: Layout, dispatcher: Dispatcher) -> DispatchEvent:
-    """What a dispatch of this record tells."""
-    topic = str(buffer[found.topic : found.topic + found.topic_length], "utf-8", "replace")
-    text = str(buffer[found.properties : found.properties + found.properties_length], "utf-8", "replace")
-    properties = parse_properties(text)
-    return DispatchEvent(
-        commit_log_offset=found.commit_log_offset,
-        size=found.size,
-        queue_id=found.queue_id,
-        queue_offset=found.queue_offset,
-        store_timestamp=found.store_timestamp,
-        store_host=found.store_host,
-        topic=topic,
-        tags_code=dispatcher.tags_code_of(topic, properties, found.store_timestamp),
-        sys_flag=found.sys_flag,
-        prepared_transaction_offset=found.prepared_transaction_offset,
-        properties=properties,
-        born_timestamp=found.born_timestamp,
-        body_size=found.body_length,
-        reconsume_times=found.reconsume_times,
-    )
 
 
 @attrs.define(eq=False)
@@ -151,6 +75,12 @@ class Recovery:
     redispatch_from: int | None = None
     """Somebody keeps something derived from the log (the key index) and has to hear again from here on."""
     progress: Progress | None = None
+    save: Callable[[Checkpoint], None] = lambda checkpoint: None
+    """Writes the checkpoint that must be there before queues are made again: that may be interrupted."""
+    changed: bool = attrs.field(default=False, init=False)
+    """Whether files were changed: a crash from here on must not look like an orderly stop."""
+    _reads_old: bool = attrs.field(default=False, init=False)
+    """Whether records are read that were there before the last stop, so that damage can be met."""
     _last_end: int = attrs.field(default=0, init=False)
     """Where the last file ends."""
 
@@ -188,21 +118,21 @@ class Recovery:
         indexed = max((queue.physical_end for queue in self.dispatcher), default=-1)
         if self.clean:
             expected = (checkpoint.queues, checkpoint.queue_files)
-            if checkpoint.durable is not None and expected != (len(self.dispatcher.queues), queue_files):
+            if checkpoint.queues_durable is not None and expected != (len(self.dispatcher.queues), queue_files):
                 logger.warning(
-                    "consume queues are missing or too many found=%d files=%d expected=%d files=%d: making all again",
+                    "consume queues are missing or too many found=%d files=%d expected=%d files=%d",
                     len(self.dispatcher.queues), queue_files, *expected,
                 )  # fmt: skip
-                self._forget_queues()
-                return first
+                return self._begin_anew(first)
             # A log may go on behind the newest queue entry: prepared and rolled-back messages have none.
-            trusted = checkpoint.durable if checkpoint.durable is not None else indexed
-            if trusted < first or not self._ends_a_record(indexed):
-                return self._chosen_file(starts) if indexed > first else first
-            return min(trusted, end)
-        trusted = checkpoint.durable if checkpoint.durable is not None else self._chosen_file(starts)
+            trusted = indexed if checkpoint.queues_durable is None else checkpoint.queues_durable
+            if first <= trusted <= end and self._ends_a_record(indexed):
+                return trusted
+            return self._begin_anew(first)
+        self._reads_old = self.changed = True
+        trusted = self._chosen_file(starts) if checkpoint.queues_durable is None else checkpoint.queues_durable
         if trusted > end:
-            logger.warning("the log ends before its checkpoint end=%d durable=%d", end, trusted)
+            logger.warning("the log ends before its checkpoint end=%d checkpoint=%d", end, trusted)
             trusted = self._chosen_file(starts)
         trusted = max(trusted, first)
         for queue in self.dispatcher:
@@ -210,6 +140,27 @@ class Recovery:
             if queue.physical_end > trusted:
                 queue.cut(trusted)
         return trusted
+
+    def _begin_anew(self, first: int) -> int:
+        logger.warning("making all consume queues again from the log offset=%d", first)
+        self._distrust_queues(first)
+        self._forget_queues()
+        return first
+
+    def _distrust_queues(self, offset: int) -> None:
+        self._reads_old = self.changed = True
+        known = self.checkpoint.log_durable
+        self.save(
+            attrs.evolve(
+                self.checkpoint,
+                queue_timestamp=0,
+                # An orderly stop makes everything durable, whoever it was; else RocketMQ's timestamps must do.
+                log_durable=known if known is not None or not self.clean else self._last_end,
+                queues_durable=offset,
+                queues=-1,
+                queue_files=-1,
+            )
+        )
 
     def _ends_a_record(self, end: int) -> bool:
         """Whether the newest record that a queue knows is whole."""
@@ -243,6 +194,7 @@ class Recovery:
 
     def _replay_all(self) -> tuple[int, CorruptRecord]:
         logger.warning("a consume queue lacks entries: reading the whole log again offset=%d", self.log.min_offset)
+        self._distrust_queues(self.log.min_offset)
         result = self._replay(self.log.min_offset, fill_gaps=True)
         assert result is not None
         return result
@@ -293,9 +245,10 @@ class Recovery:
     # --- the end ---------------------------------------------------------------------------
 
     def _finish(self, end: int, why: CorruptRecord) -> None:
-        if not self.clean and (damage := self._damage(end, why)):
+        if self._reads_old and (damage := self._damage(end, why)):
             raise damage
-        _refuse_newer(self.log, end)
+        refuse_newer(self.log, end)
+        self.changed = True
         if not isinstance(why, NothingWritten):
             logger.warning("cutting off a torn record offset=%d why=%s", end, why.why)
         for queue in self.dispatcher:
@@ -313,64 +266,29 @@ class Recovery:
         What was never synced may be missing after a power cut, in any order of pages, and is cut off. So is
         what another broker cut off before us and left lying: its queue offsets have been given again.
         """
-        _refuse_newer(self.log, end)
+        refuse_newer(self.log, end)
         for buffer, found in whole_records_after(self.log, end):
             queue_id = found.queue_id
             event = event_of(buffer, found, self.dispatcher)
             queue = self.dispatcher.queues.get((event.topic, queue_id))
-            if has_queue_entry(found.sys_flag) and queue is not None and found.queue_offset < queue.max_offset:
+            if not found.sys_flag & WITHOUT_ENTRY and queue is not None and found.queue_offset < queue.max_offset:
                 continue
-            was_durable = self.checkpoint.durable is not None and found.commit_log_offset < self.checkpoint.durable
-            if was_durable or found.store_timestamp < self.checkpoint.log_timestamp:
+            if self._was_durable(found):
                 return DamagedStore(end, found.commit_log_offset, why.why)
             logger.warning("records that were never synced are cut off offset=%d", end)
             return None
         return None
+
+    def _was_durable(self, found: Layout) -> bool:
+        if self.clean:
+            return True
+        durable = self.checkpoint.log_durable
+        if durable is not None:
+            return found.commit_log_offset < durable
+        return found.store_timestamp < self.checkpoint.log_timestamp
 
     def _forget_queues(self) -> None:
         for queue in list(self.dispatcher.queues.values()):
             queue.delete()
         self.dispatcher.queues.clear()
         rmtree(self.dispatcher.root, ignore_errors=True)
-
-
-def _refuse_newer(log: CommitLog, offset: int) -> None:
-    base = offset - offset % log.segment_size
-    file = log.file_at(base)
-    if file is not None and offset - base + SIZE_AND_MAGIC.size <= log.segment_size:
-        _, magic = SIZE_AND_MAGIC.unpack_from(file.map, offset - base)
-        if magic & 0xFFFFFF00 == MAGIC_FAMILY and magic not in (MAGIC_V1, MAGIC_V2):
-            raise NewerFormat(offset, magic)
-
-
-def whole_records_after(log: CommitLog, offset: int) -> Iterator[tuple[mmap, Layout]]:
-    """Look for whole records behind bytes that are none, by their magic; holes in the files are skipped."""
-    size = log.segment_size
-    magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
-    for base in log.load():
-        if base + size <= offset or (file := log.file_at(base)) is None:
-            continue
-        position = max(offset + 1 - base, 0)
-        with open(file.path, "rb") as plain:
-            while position < size:
-                try:
-                    start = os.lseek(plain.fileno(), position, os.SEEK_DATA)
-                    stop = os.lseek(plain.fileno(), start, os.SEEK_HOLE)
-                except OSError:
-                    break  # only a hole is left
-                position = max(position, start)
-                while position < stop:
-                    hits = [hit for m in magics if (hit := file.map.find(m, position + 4, stop)) >= 0]
-                    if not hits:
-                        break
-                    position = min(hits) - 4
-                    try:
-                        found = whole_record_at(file.map, position, base + position)
-                    except CorruptRecord:
-                        position += 1
-                        continue
-                    if found is None:
-                        break
-                    yield file.map, found
-                    position += found.size
-                position = max(position, stop)

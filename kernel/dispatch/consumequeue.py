@@ -23,79 +23,18 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
-from collections import OrderedDict
 from itertools import pairwise
 from pathlib import Path
 from shutil import rmtree
 
-from verniermq.kernel.commitlog.mapped import file_name, file_starts, sync_data, sync_directory
+from verniermq.kernel.commitlog.mapped import file_name, file_starts
 from verniermq.kernel.commitlog.record import topic_field
+from verniermq.kernel.dispatch.queuefiles import QueueFiles
 
 ENTRY = struct.Struct(">qiq")
 ENTRY_SIZE = ENTRY.size
 BLANK_ENTRY = ENTRY.pack(0, 0x7FFFFFFF, 0)
 _PAGE = 4096 // ENTRY_SIZE * ENTRY_SIZE
-
-
-class _Handle:
-    """An open file that is closed when nobody holds it any more, so that no thread closes it under another."""
-
-    __slots__ = ("descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
-
-
-class QueueFiles:
-    """The open files of all consume queues of a store: at most ``limit``, the least recently used goes first."""
-
-    def __init__(self, file_size: int, limit: int) -> None:
-        self.file_size = file_size
-        self._limit = limit
-        self._handles: OrderedDict[str, _Handle] = OrderedDict()
-        self.deleting = threading.Lock()
-        """Held while files are made or removed, so that a deleted topic does not come back half."""
-
-    def get(self, path: str) -> _Handle | None:
-        """The file if it exists."""
-        handle = self._handles.get(path)
-        if handle is None:
-            try:
-                handle = _Handle(os.open(path, os.O_RDWR))
-            except FileNotFoundError:
-                return None
-            self._keep(path, handle)
-        else:
-            try:
-                self._handles.move_to_end(path)
-            except KeyError:
-                pass  # another thread just made room; ours is still open
-        return handle
-
-    def create(self, path: str) -> _Handle:
-        """The file, made at its full length if need be."""
-        handle = self.get(path)
-        if handle is None:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            handle = _Handle(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
-            os.ftruncate(handle.descriptor, self.file_size)
-            self._keep(path, handle)
-        return handle
-
-    def forget(self, path: str) -> None:
-        self._handles.pop(path, None)
-
-    def close(self) -> None:
-        self._handles.clear()
-
-    def _keep(self, path: str, handle: _Handle) -> None:
-        self._handles[path] = handle
-        if len(self._handles) > self._limit:
-            self._handles.popitem(last=False)
 
 
 class ConsumeQueue:
@@ -151,7 +90,7 @@ class ConsumeQueue:
         """How many files it has, once everything is written out."""
         if self.first_file is None:
             return 0
-        return -(-(self.max_offset * ENTRY_SIZE - self.first_file) // self._files.file_size)
+        return max(1, -(-(self.max_offset * ENTRY_SIZE - self.first_file) // self._files.file_size))
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -226,14 +165,14 @@ class ConsumeQueue:
     # --- opening, cutting, expiring --------------------------------------------------------
 
     def load(self) -> int:
-        """Find first and last entry in the files, reading a few pages; return the number of files."""
+        """Find first and last entry in the files, reading a few pages; return the number of files in use."""
         starts = file_starts(Path(self.directory))
         while starts:
             used = self._used(starts[-1])
             if used or len(starts) == 1:
                 break
             starts.pop()  # a file that was made and never written to
-        if not starts:
+        if not starts or starts[-1] + used == 0:
             return 0
         self.first_file = starts[0]
         self.min_offset = starts[0] // ENTRY_SIZE
@@ -309,14 +248,15 @@ class ConsumeQueue:
     def raise_minimum(self, log_minimum: int) -> None:
         """Set ``min_offset`` to the first entry whose record is still in the log."""
         low, high = max(self.min_offset, (self.first_file or 0) // ENTRY_SIZE), self.max_offset
+        middle = low  # usually nothing changed, and one look tells
         while low < high:
-            middle = (low + high) // 2
             entry = self.read_any(middle)
             # A blank stands for a record that was gone long ago.
             if entry is None or entry[0] < log_minimum or (entry[0] == 0 and entry[1] == 0x7FFFFFFF):
                 low = middle + 1
             else:
                 high = middle
+            middle = (low + high) // 2
         self.min_offset = low
 
     def delete_files_below(self, log_minimum: int) -> int:
@@ -348,22 +288,3 @@ class ConsumeQueue:
 
     def _path(self, start: int) -> str:
         return f"{self.directory}/{file_name(start)}"
-
-
-def sync_files(paths: set[str], files: QueueFiles) -> None:
-    """Make queue files and their names durable. For a worker thread.
-
-    Raises:
-        OSError: the disk failed.
-    """
-    directories = set()
-    for path in paths:
-        handle = files.get(path)
-        if handle is not None:
-            sync_data(handle.descriptor)
-            directories.add(os.path.dirname(path))
-    for directory in directories:
-        # The queue's directory and its topic's: both may be new.
-        for name in (directory, os.path.dirname(directory)):
-            if os.path.isdir(name):
-                sync_directory(Path(name))

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import attrs
 
-from verniermq.kernel.commitlog.record import has_queue_entry
-from verniermq.kernel.dispatch.consumequeue import ENTRY_SIZE, ConsumeQueue, QueueFiles, sync_files
+from verniermq.kernel.commitlog.record import WITHOUT_ENTRY
+from verniermq.kernel.dispatch.consumequeue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from verniermq.kernel.dispatch.queuefiles import QueueFiles
 from verniermq.kernel.message import Property, offset_message_id, tags_code
 
 logger = logging.getLogger(__name__)
@@ -135,12 +136,17 @@ class Dispatcher:
             self.pending = []
         if not events:
             return
-        queues, dirty = self.queues, self._dirty
+        queues, dirty, pack = self.queues, self._dirty, ENTRY.pack
         for event in events:
             queue = queues.get((event.topic, event.queue_id))
-            if queue is not None and has_queue_entry(event.sys_flag) and event.queue_offset == queue.max_offset:
-                queue.append(event.commit_log_offset, event.size, event.tags_code)
-                dirty.add(queue)
+            if queue is None or event.sys_flag & WITHOUT_ENTRY or event.queue_offset != queue.max_offset:
+                continue  # its topic was deleted since, or it gets no entry
+            # ConsumeQueue.append, spelt out: this runs for each message.
+            offset, size = event.commit_log_offset, event.size
+            queue.tail += pack(offset, size, event.tags_code)
+            queue.max_offset += 1
+            queue.physical_end = offset + size
+            dirty.add(queue)
         self.announce(events)
 
     def announce(self, events: Sequence[DispatchEvent]) -> None:
@@ -164,7 +170,7 @@ class Dispatcher:
 
         ``False`` if entries before it are missing and were not to be given up (``fill_gaps``).
         """
-        if not has_queue_entry(event.sys_flag):
+        if event.sys_flag & WITHOUT_ENTRY:
             return True
         queue = self.queues.get((event.topic, event.queue_id)) or self.add_queue(event.topic, event.queue_id)
         if event.end <= queue.physical_end:
@@ -191,27 +197,23 @@ class Dispatcher:
 
     # --- writing the queues to disk --------------------------------------------------------
 
-    @property
-    def is_dirty(self) -> bool:
-        return bool(self._dirty or self._unsynced)
-
     def take_dirty(self) -> list[ConsumeQueue]:
         """The queues that have entries in memory only; to be handed to :meth:`write_out`. On the loop."""
         dirty, self._dirty = self._dirty, set()
         return list(dirty)
 
-    def write_out(self, queues: Sequence[ConsumeQueue]) -> list[tuple[ConsumeQueue, int]]:
+    def write_out(self, queues: Sequence[ConsumeQueue], written: list[tuple[ConsumeQueue, int]]) -> None:
         """Put the queues' tails into their files, without waiting for the disk. For a worker thread.
 
+        ``written`` gets each queue that was done with the number of its entries, also if a later one fails.
+
         Raises:
-            OSError: the disk refused; every entry is still in memory.
+            OSError: the disk refused; what was not written is still in memory.
         """
-        written = []
         for queue in queues:
             count, paths = queue.write_out()
             self._unsynced.update(paths)
             written.append((queue, count))
-        return written
 
     def wrote(self, queues: Sequence[ConsumeQueue], written: Sequence[tuple[ConsumeQueue, int]]) -> None:
         """After :meth:`write_out`, on the loop: let go of what is in the files; what failed is dirty again."""
@@ -223,7 +225,7 @@ class Dispatcher:
         """Make what :meth:`write_out` wrote durable. For a worker thread, never together with it."""
         paths, self._unsynced = self._unsynced, set()
         try:
-            sync_files(paths, self._files)
+            self._files.sync(paths)
         except OSError:
             self._unsynced |= paths
             raise
@@ -233,7 +235,7 @@ class Dispatcher:
         queues = self.take_dirty()
         written: list[tuple[ConsumeQueue, int]] = []
         try:
-            written = self.write_out(queues)
+            self.write_out(queues, written)
         finally:
             self.wrote(queues, written)
 
@@ -241,10 +243,6 @@ class Dispatcher:
         """Write and sync everything here and now."""
         self.write_now()
         self.sync()
-
-    def count_files(self) -> int:
-        """How many files the queues have."""
-        return sum(queue.file_count for queue in self)
 
     def close(self) -> None:
         self._files.close()

@@ -1,0 +1,129 @@
+"""Reading the log record by record: what recovery, the consume queues' rebuild and ``store check`` share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from mmap import mmap
+
+from verniermq.kernel.commitlog.log import CommitLog
+from verniermq.kernel.commitlog.record import (
+    MAGIC_FAMILY,
+    MAGIC_V1,
+    MAGIC_V2,
+    SIZE_AND_MAGIC,
+    Layout,
+    NothingWritten,
+    whole_record_at,
+)
+from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
+from verniermq.kernel.errors import CorruptRecord, StoreError
+from verniermq.kernel.message import parse_properties
+
+
+class NewerFormat(StoreError):
+    """A later version wrote records that this one does not understand."""
+
+    def __init__(self, offset: int, magic: int) -> None:
+        super().__init__(
+            f"the record at commit-log offset {offset} has the magic {magic:#010x}, which this version does not know; "
+            "open the store with the version that wrote it"
+        )
+        self.offset = offset
+
+
+class Scan:
+    """Iterates over whole records from ``start``; afterwards ``end`` and ``why`` say where and why it stopped."""
+
+    def __init__(self, log: CommitLog, start: int) -> None:
+        self.end = start
+        self.why: CorruptRecord = NothingWritten(start)
+        self._log = log
+
+    def __iter__(self) -> Iterator[tuple[mmap, Layout]]:
+        size = self._log.segment_size
+        offset = self.end
+        while True:
+            base = offset - offset % size
+            file = self._log.file_at(base)
+            if file is None:
+                self.why = NothingWritten(offset)
+                return
+            buffer = file.map
+            while True:
+                try:
+                    found = whole_record_at(buffer, offset - base, offset)
+                except CorruptRecord as error:
+                    self.why = error
+                    return
+                if found is None:
+                    offset = base + size
+                    break
+                self.end = offset = offset + found.size
+                yield buffer, found
+
+
+def event_of(buffer: mmap, found: Layout, dispatcher: Dispatcher) -> DispatchEvent:
+    """What a dispatch of this record tells."""
+    topic = str(buffer[found.topic : found.topic + found.topic_length], "utf-8", "replace")
+    text = str(buffer[found.properties : found.properties + found.properties_length], "utf-8", "replace")
+    properties = parse_properties(text)
+    return DispatchEvent(
+        commit_log_offset=found.commit_log_offset,
+        size=found.size,
+        queue_id=found.queue_id,
+        queue_offset=found.queue_offset,
+        store_timestamp=found.store_timestamp,
+        store_host=found.store_host,
+        topic=topic,
+        tags_code=dispatcher.tags_code_of(topic, properties, found.store_timestamp),
+        sys_flag=found.sys_flag,
+        prepared_transaction_offset=found.prepared_transaction_offset,
+        properties=properties,
+        born_timestamp=found.born_timestamp,
+        body_size=found.body_length,
+        reconsume_times=found.reconsume_times,
+    )
+
+
+def refuse_newer(log: CommitLog, offset: int) -> None:
+    """Raise ``NewerFormat`` if a record of a version after ours lies there."""
+    base = offset - offset % log.segment_size
+    file = log.file_at(base)
+    if file is not None and offset - base + SIZE_AND_MAGIC.size <= log.segment_size:
+        _, magic = SIZE_AND_MAGIC.unpack_from(file.map, offset - base)
+        if magic & 0xFFFFFF00 == MAGIC_FAMILY and magic not in (MAGIC_V1, MAGIC_V2):
+            raise NewerFormat(offset, magic)
+
+
+def whole_records_after(log: CommitLog, offset: int) -> Iterator[tuple[mmap, Layout]]:
+    """Look for whole records behind bytes that are none, by their magic; holes in the files are skipped."""
+    size = log.segment_size
+    magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
+    for base in log.load():
+        if base + size <= offset or (file := log.file_at(base)) is None:
+            continue
+        position = max(offset + 1 - base, 0)
+        with open(file.path, "rb") as plain:
+            while position < size:
+                try:
+                    start = os.lseek(plain.fileno(), position, os.SEEK_DATA)
+                    stop = os.lseek(plain.fileno(), start, os.SEEK_HOLE)
+                except OSError:
+                    break  # only a hole is left
+                position = max(position, start)
+                while position < stop:
+                    hits = [hit for m in magics if (hit := file.map.find(m, position + 4, stop)) >= 0]
+                    if not hits:
+                        break
+                    position = min(hits) - 4
+                    try:
+                        found = whole_record_at(file.map, position, base + position)
+                    except CorruptRecord:
+                        position += 1
+                        continue
+                    if found is None:
+                        break
+                    yield file.map, found
+                    position += found.size
+                position = max(position, stop)
