@@ -30,6 +30,7 @@ BUILTIN: Final[dict[str, Builtin]] = {
     for builtin in (
         Builtin("namesrv", "verniermq.plugins.namesrv:Plugin"),
         Builtin("filter", "verniermq.plugins.filter.tag:Plugin"),
+        Builtin("sql", "verniermq.plugins.filter.sql:Plugin"),
     )
 }
 
