@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import attrs
 
-from verniermq.kernel.message import MessageQueue
-from verniermq.kernel.plugin import Declaration, hookimpl
+from verniermq.kernel import Declaration, MessageQueue, hookimpl
 from verniermq.plugins.allocate.consistent_hash import VIRTUAL_NODES
 from verniermq.plugins.allocate.machine_room_nearby import Room
 from verniermq.plugins.allocate.registry import Registry

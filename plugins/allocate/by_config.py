@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from verniermq.kernel.errors import ConfigError
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import ConfigError, MessageQueue
 
 
 def parse_queue(text: str) -> MessageQueue:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import MessageQueue
 from verniermq.plugins.allocate.strategy import index_of
 
 

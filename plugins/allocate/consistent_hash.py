@@ -24,7 +24,7 @@ from typing import Final
 
 import attrs
 
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import MessageQueue
 from verniermq.plugins.allocate.strategy import index_of
 
 VIRTUAL_NODES: Final = 10

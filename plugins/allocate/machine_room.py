@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import MessageQueue
 from verniermq.plugins.allocate.strategy import index_of
 
 

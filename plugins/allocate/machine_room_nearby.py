@@ -16,7 +16,7 @@ from typing import Protocol
 
 import attrs
 
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import MessageQueue
 from verniermq.plugins.allocate.strategy import AllocationError, Strategy, index_of
 
 

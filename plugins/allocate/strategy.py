@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verniermq.kernel.errors import VernierMQError
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import MessageQueue, VernierMQError
 
 Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 """``(client_id, queues, clients)`` → the queues of that client, in order."""

@@ -13,8 +13,7 @@ from typing import ClassVar
 
 import attrs
 
-from verniermq.kernel.fault import FaultStrategy
-from verniermq.kernel.plugin import Declaration, hookimpl
+from verniermq.kernel import Declaration, FaultStrategy, hookimpl
 from verniermq.plugins.fault.fewest_failures import FailureCounts, FewestFailures
 from verniermq.plugins.fault.flag import Flag, FlagWithReset
 from verniermq.plugins.fault.latency import Latency, LatencyTable

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from verniermq.kernel.errors import RemotingError
+from verniermq.kernel import RemotingError
 from verniermq.plugins.fault.latency import LatencyTable
 
 Resolve = Callable[[str], str | None]

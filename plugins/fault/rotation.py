@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import MessageQueue
 
 POSITIVE: Final = 0x7FFFFFFF
 

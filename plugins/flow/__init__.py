@@ -1,1 +1,92 @@
-"""How fast a group, a topic, a client or a kind of request may go, by Sentinel's rules."""
+"""How fast a group, a topic, a client or a kind of request may go, by Sentinel's rules.
+
+Read in this order: ``window`` (what happened in the last second), ``shaping`` and ``breaker`` (one rule at
+work), ``system`` (all calls together), ``rules`` (as the file has them), ``gate`` (one call's way past its rules),
+``engine`` (from rules to gates), ``broker`` (gates in front of the broker's handlers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import ClassVar, Final
+
+import attrs
+
+from verniermq.kernel import Broker, Clock, Declaration, Handler, Service, SystemClock, hookimpl
+from verniermq.plugins.flow import report
+from verniermq.plugins.flow.broker import Doorkeeper
+from verniermq.plugins.flow.engine import MAX_RESOURCES, Engine
+from verniermq.plugins.flow.entry import steady_clock
+from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
+from verniermq.plugins.flow.system import Machine
+
+SAMPLE_SECONDS: Final = 1.0
+SHOWN_RESOURCES: Final = 100
+
+
+@attrs.frozen
+class Config:
+    """``[plugins.flow]``"""
+
+    rules: tuple[FlowRule, ...] = ()
+    """How much may pass: ``[[plugins.flow.rules]]``."""
+    breakers: tuple[BreakerRule, ...] = ()
+    """When nothing may pass for a while: ``[[plugins.flow.breakers]]``."""
+    system: SystemRule = attrs.field(factory=SystemRule)
+    """Limits for all sends and pulls together."""
+    max_resources: int = attrs.field(default=MAX_RESOURCES, validator=attrs.validators.ge(1))
+    """How many resources are kept apart at most; idle ones make room for new ones."""
+
+
+@attrs.define(eq=False)
+class Plugin:
+    declaration: ClassVar = Declaration(
+        api=1,
+        config=Config,
+        summary="Limits how fast groups, topics, clients and requests may go.",
+        # A gate stands in front of the handlers that are there when it comes: it comes last.
+        after=("namesrv", "filter", "sql", "schedule", "txn", "retry", "order", "pop", "query", "sendhooks", "ha"),
+    )
+    config: Config
+    engine: Engine = attrs.field(init=False)
+    _clock_ns: Callable[[], int] = attrs.field(init=False)
+    _clock: Clock = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        config = self.config
+        self.engine = Engine(config.rules, config.breakers, config.system, max_resources=config.max_resources)
+        self._clock = SystemClock()
+        self._clock_ns = steady_clock()
+
+    @hookimpl
+    def broker_created(self, broker: Broker) -> None:
+        self._clock = broker.clock
+        if not isinstance(broker.clock, SystemClock):
+            self._clock_ns = lambda: round(broker.clock.now() * 1_000_000) * 1000
+
+    @hookimpl
+    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
+        doorkeeper = Doorkeeper(self.engine, broker, self._clock_ns)
+        return {code: doorkeeper.guarded(code, handler) for code, handler in broker.handlers.items()}
+
+    @hookimpl
+    def services(self) -> Iterable[Service]:
+        return [Service("sample the machine", self._sample)]
+
+    @hookimpl
+    def settings_changed(self, settings: Config) -> None:
+        self.config = settings
+        self.engine.load(settings.rules, settings.breakers, settings.system)
+
+    @hookimpl
+    def runtime_info(self) -> Mapping[str, str]:
+        shown = islice(report.figures(self.engine, self._clock_ns() // 1_000_000), SHOWN_RESOURCES)
+        return {f"flow {resource.name}": str(resource) for resource in shown}
+
+    async def _sample(self) -> None:
+        machine = Machine()
+        while True:
+            if self.engine.system is not None:
+                self.engine.system.observe(*machine.sample())
+            await self._clock.sleep(SAMPLE_SECONDS)

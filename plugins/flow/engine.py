@@ -39,7 +39,7 @@ class Engine:
         max_resources: int = MAX_RESOURCES,
     ) -> None:
         self._max_resources = max_resources
-        self._gates: dict[tuple[str, str, str, str], Gate | None] = {}
+        self._gates: dict[tuple[str, str, str, str, bool], Gate | None] = {}
         self._resources: dict[str, Resource] = {}
         self._rules: tuple[FlowRule, ...] = ()
         self._breakers: tuple[BreakerRule, ...] = ()
@@ -77,21 +77,40 @@ class Engine:
             if not resource.shapers and not resource.breakers:
                 del self._resources[resource.name]
 
-    def gate(self, group: str, topic: str, client: str = "", request: str = "") -> Gate | None:
-        """The gate for such a call; ``None`` when no rule concerns it."""
+    @property
+    def is_active(self) -> bool:
+        """Whether there is any rule at all."""
+        return bool(self._rules or self._breakers or self.system)
+
+    @property
+    def limits_clients(self) -> bool:
+        return self._by_client
+
+    @property
+    def limits_requests(self) -> bool:
+        return self._by_request
+
+    def gate(
+        self, group: str, topic: str, client: str = "", request: str = "", *, inbound: bool = True
+    ) -> Gate | None:
+        """The gate for such a call; ``None`` when no rule concerns it.
+
+        ``inbound`` calls are those that the protection of the system counts and refuses.
+        """
         key = (
             group if self._by_group else "",
             topic if self._by_group or self._by_topic else "",
             client if self._by_client else "",
             request if self._by_request else "",
+            inbound,
         )
         try:
             return self._gates[key]
         except KeyError:
             return self._make_gate(key)
 
-    def _make_gate(self, key: tuple[str, str, str, str]) -> Gate | None:
-        group, topic, client, request = key
+    def _make_gate(self, key: tuple[str, str, str, str, bool]) -> Gate | None:
+        group, topic, client, request, inbound = key
         if len(self._gates) >= self._max_resources:
             self._drop_idle()
         found = []
@@ -105,7 +124,8 @@ class Engine:
             resource = self._resource(kind, name) if is_used else None
             if resource is not None:
                 found.append(resource)
-        gate = Gate(tuple(found), self.system) if found or self.system is not None else None
+        system = self.system if inbound else None
+        gate = Gate(tuple(found), system) if found or system is not None else None
         self._gates[key] = gate
         return gate
 

@@ -15,11 +15,22 @@ from __future__ import annotations
 
 import attrs
 
+from verniermq.kernel import Busy, ResponseCode
 from verniermq.plugins.flow.breaker import Breaker
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
 from verniermq.plugins.flow.shaping import NS_PER_MS, REFUSED, Shaper
 from verniermq.plugins.flow.system import SystemProtection
 from verniermq.plugins.flow.window import Node
+
+Rule = FlowRule | BreakerRule | SystemRule
+
+
+class FlowRefused(Busy):
+    """A rule lets no more pass now; the peer should back off and try again."""
+
+    def __init__(self, rule: Rule | None, code: ResponseCode = ResponseCode.SYSTEM_BUSY) -> None:
+        super().__init__(f"too much at the moment for the flow rule: {rule}; try again later", code)
+        self.rule = rule
 
 
 @attrs.define(eq=False)
@@ -39,7 +50,7 @@ class Gate:
 
     def __init__(self, resources: tuple[Resource, ...], system: SystemProtection | None = None) -> None:
         self.resources = resources
-        self.refused_by: FlowRule | BreakerRule | SystemRule | None = None
+        self.refused_by: Rule | None = None
         """The rule that refused the last call that was refused."""
         shapers = [
             (shaper.check, resource.node, rule, shaper.queues)
@@ -98,7 +109,7 @@ class Gate:
         for breaker, _ in self._breakers:
             breaker.completed(now_ms, rt_ms, failed)
 
-    def _refuse(self, now_ns: int, count: int, rule: FlowRule | BreakerRule | SystemRule) -> int:
+    def _refuse(self, now_ns: int, count: int, rule: Rule) -> int:
         self.refused_by = rule
         now_ms = now_ns // NS_PER_MS
         for node in self._nodes:

@@ -175,3 +175,7 @@ class SystemRule:
     @property
     def limits_anything(self) -> bool:
         return any(value is not None for value in attrs.astuple(self))
+
+    def __str__(self) -> str:
+        limits = attrs.asdict(self, filter=lambda _, value: value is not None)
+        return "system " + ", ".join(f"{name} at most {value:g}" for name, value in limits.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import MessageQueue
 
 
 class FaultStrategy(Protocol):

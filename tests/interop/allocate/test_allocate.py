@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.interop.toolchains import BUILD, java_command, run_tool
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import MessageQueue
 from verniermq.plugins.allocate.machine_room_nearby import RoomsByPrefix
 from verniermq.plugins.allocate.registry import Registry
 from verniermq.plugins.allocate.strategy import AllocationError

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from verniermq.kernel.errors import ConfigError
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import ConfigError, MessageQueue
 from verniermq.plugins.allocate.averagely import averagely
 from verniermq.plugins.allocate.by_config import ByConfig, parse_queue
 from verniermq.plugins.allocate.circle import circle

@@ -14,7 +14,7 @@ import heapq
 from random import Random
 from typing import Final
 
-from verniermq.kernel.message import MessageQueue
+from verniermq.kernel import MessageQueue
 from verniermq.plugins.fault import make_strategy
 
 BROKERS: Final = ("broker-a", "broker-b", "broker-c")
