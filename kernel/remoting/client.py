@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping
 
@@ -22,8 +23,11 @@ async def connect(
     limits: RemotingLimits | None = None,
     guards: tuple[Guard, ...] = (),
     clock: Callable[[], float] = time.monotonic,
+    tls: ssl.SSLContext | None = None,
 ) -> Connection:
     """Open a connection to ``host:port``; ``handlers`` serve what the peer asks of us on it.
+
+    With ``tls`` the frames travel inside TLS, on the same port: RocketMQ's servers look at the first byte.
 
     Raises:
         PeerUnreachable: nobody listens there, the name is unknown, or it took longer than ``timeout`` seconds.
@@ -36,12 +40,14 @@ async def connect(
     try:
         async with asyncio.timeout(timeout):
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(handlers, limits, guards, clock), host, port
+                lambda: Connection(handlers, limits, guards, clock), host, port, ssl=tls
             )
     except TimeoutError:
         raise PeerUnreachable(address, f"no connection within {timeout:g} s") from None
     except socket.gaierror as error:
         raise PeerUnreachable(address, f"the name is unknown: {error.strerror}") from error
+    except ssl.SSLError as error:
+        raise PeerUnreachable(address, f"TLS failed: {error.reason or error}") from error
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise PeerUnreachable(address, reason) from error

@@ -81,6 +81,8 @@ class Connection(asyncio.Protocol):
     _decoder: FrameDecoder = attrs.field(init=False)
     _parts: list[Piece] = attrs.field(factory=list, init=False)
     """What will be written when this turn ends."""
+    _parts_size: int = attrs.field(default=0, init=False)
+    """Bytes in there that did not come from ``_serve``, which counts its own."""
     _flush_due: bool = attrs.field(default=False, init=False)
     """Somebody will flush at the end of this turn already."""
     _paused: bool = attrs.field(default=False, init=False)
@@ -143,6 +145,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         logger.debug("connection lost peer=%s reason=%s", self.peer_address, error or "closed")
         self.closed = True
+        self._paused = False
         self._parts.clear()
         self._backlog.clear()
         for future in self._waiting.values():
@@ -251,11 +254,11 @@ class Connection(asyncio.Protocol):
         if request.flag & ONEWAY_FLAG or self.closed:
             return
         try:
-            response.encode_onto(self._parts, self.limits.max_frame_size)
+            size = response.encode_onto(self._parts, self.limits.max_frame_size)
         except Exception as error:
             self._refuse(request, error)
         else:
-            self._flush_soon()
+            self._flush_soon(size)
 
     def _refuse(self, request: Command, error: Exception) -> None:
         code = ResponseCode.SYSTEM_ERROR
@@ -270,8 +273,7 @@ class Connection(asyncio.Protocol):
         if not request.flag & ONEWAY_FLAG and not self.closed:
             # A text may hold what UTF-8 cannot (half a surrogate pair, from a file name): it must not fail here.
             remark = text[:LONGEST_REMARK].encode("utf-8", "replace").decode()
-            request.reply(code, remark=remark).encode_onto(self._parts)
-            self._flush_soon()
+            self._flush_soon(request.reply(code, remark=remark).encode_onto(self._parts))
 
     # --- requests of ours ------------------------------------------------------------------
 
@@ -310,7 +312,7 @@ class Connection(asyncio.Protocol):
         """Write bytes that are whole frames already."""
         if not self.closed:
             self._parts.append(frame)
-            self._flush_soon()
+            self._flush_soon(len(frame))
 
     async def drain(self) -> None:
         """Wait until the peer has read enough, for whoever sends much that is not answered.
@@ -318,7 +320,9 @@ class Connection(asyncio.Protocol):
         Raises:
             ConnectionLost: the peer is gone.
         """
-        await self._writable.wait()
+        self._flush()
+        while self._paused and not self.closed:
+            await self._writable.wait()
         if self.closed:
             raise ConnectionLost(self.peer_address)
 
@@ -331,13 +335,14 @@ class Connection(asyncio.Protocol):
     def _send(self, command: Command) -> None:
         if self.binary:
             command.binary = True
-        command.encode_onto(self._parts, self.limits.max_frame_size)
-        self._flush_soon()
+        self._flush_soon(command.encode_onto(self._parts, self.limits.max_frame_size))
 
     async def _wait_until_writable(self, command: Command, timeout: float) -> None:
         try:
             async with asyncio.timeout(timeout):
-                await self._writable.wait()
+                # Others waited too, and those that came first may have filled the buffer again.
+                while self._paused:
+                    await self._writable.wait()
         except TimeoutError:
             raise RequestTimeout(self.peer_address, request_name(command.code), timeout) from None
 
@@ -354,13 +359,18 @@ class Connection(asyncio.Protocol):
 
     # --- writing and closing ---------------------------------------------------------------
 
-    def _flush_soon(self) -> None:
-        if not self._flush_due:
+    def _flush_soon(self, size: int) -> None:
+        self._parts_size += size
+        if self._parts_size > self.limits.write_buffer_high:
+            # Much at once: written now, so that whoever looks at the buffer next sees how full it is.
+            self._flush()
+        elif not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
+        self._parts_size = 0
         parts = self._parts
         if not parts:
             return

@@ -26,7 +26,9 @@ def test_flags_tell_answers_and_one_way_requests() -> None:
     assert Command(30).reply().is_response
 
 
-@pytest.mark.parametrize("pieces", [[b"ab", memoryview(b"cd"), bytearray(b"e")], (memoryview(b"abcde"),), memoryview(b"abcde")])
+@pytest.mark.parametrize(
+    "pieces", [[b"ab", memoryview(b"cd"), bytearray(b"e")], (memoryview(b"abcde"),), memoryview(b"abcde")]
+)
 def test_a_body_may_be_given_in_pieces(pieces: object) -> None:
     request = Command(11, opaque=5)
 
@@ -84,7 +86,9 @@ def test_numbers_of_64_bits_are_read(text: str, number: int) -> None:
     assert Command(11, ext={"offset": text}).integer("offset") == number
 
 
-@pytest.mark.parametrize("text", ["x", "1.5", " 7", "1_000", "0x10", "-", "+", "--1", str(2**63), str(-(2**63) - 1), "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["x", "1.5", " 7", "1_000", "0x10", "-", "+", "--1", str(2**63), str(-(2**63) - 1), "9" * 5000]
+)
 def test_what_is_no_number_is_refused_with_its_name_and_value(text: str) -> None:
     with pytest.raises(BadField) as caught:
         Command(11, ext={"offset": text}).integer("offset", 0)
