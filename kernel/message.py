@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -77,6 +78,8 @@ class SysFlag:
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 AUTO_CREATE_TOPIC: Final = "TBW102"
+
+NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 # --- properties ----------------------------------------------------------------------------
@@ -239,6 +242,10 @@ class PendingMessage:
     prepared_transaction_offset: int = 0
     tags_code: int | None = None
     """What the consume queue keeps; ``None`` means the hash of the tags. Delay plugins put a time here."""
+    request_fields: Mapping[str, str] = attrs.field(default=NO_FIELDS, repr=False)
+    """The fields of the request that it came with, under their short names; none for the broker's own messages."""
+    answer_fields: Mapping[str, str] = attrs.field(default=NO_FIELDS, repr=False)
+    """What plugins add to the answer of the send; see :meth:`add_to_answer`."""
 
     def set_property(self, name: str, value: str) -> None:
         self.properties[name] = value
@@ -247,6 +254,10 @@ class PendingMessage:
     def drop_property(self, name: str) -> None:
         if self.properties.pop(name, None) is not None:
             self.properties_text = None
+
+    def add_to_answer(self, name: str, value: str) -> None:
+        """Have a field of its own in the answer that the producer gets. A batch's answer has none."""
+        self.answer_fields = {**self.answer_fields, name: value}
 
     def copy(self) -> PendingMessage:
         """A copy that shares only what cannot change."""

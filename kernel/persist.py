@@ -8,23 +8,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
-
-from verniermq.kernel.jsonfile import JsonFile
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
 
 
+class TableFile(Protocol):
+    """Where a table goes: a :class:`~verniermq.kernel.jsonfile.JsonFile`, or a format of a plugin's own."""
+
+    path: Path
+
+    def save(self, data: Mapping[str, Any], /) -> None:
+        """Write it and return when it is on the disk. Called in a worker thread, never twice at the same time.
+
+        Raises:
+            OSError: the disk refused; it is called again a little later.
+        """
+        ...
+
+
 class Document:
     """One table and its file. ``snapshot`` is called on the loop and must return something nobody changes."""
 
-    def __init__(self, file: JsonFile, snapshot: Callable[[], Mapping[str, Any]], interval: float) -> None:
+    def __init__(self, file: TableFile, snapshot: Callable[[], Mapping[str, Any]], interval: float) -> None:
         self._file = file
         self._snapshot = snapshot
         self._interval = interval
@@ -75,7 +88,7 @@ class Documents:
         self._documents: list[Document] = []
         self._task_group: TaskGroup | None = None
 
-    def add(self, file: JsonFile, snapshot: Callable[[], Mapping[str, Any]], interval: float = 0.0) -> Document:
+    def add(self, file: TableFile, snapshot: Callable[[], Mapping[str, Any]], interval: float = 0.0) -> Document:
         document = Document(file, snapshot, interval)
         self._documents.append(document)
         if self._task_group is not None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from itertools import count
+from math import inf
 
 import anyio
 import attrs
 
 from verniermq.kernel.clock import Clock
-from verniermq.kernel.message import MessageFilter
+from verniermq.kernel.message import MATCH_ALL, MessageFilter
 from verniermq.kernel.remoting import Connection
 from verniermq.kernel.store import DispatchEvent
 
@@ -32,7 +33,8 @@ class HeldPull:
     offset: int
     filter: MessageFilter
     deadline: float
-    connection: Connection
+    connection: Connection | None
+    """Whose request it is; ``None`` when the broker itself waits, see :meth:`HeldPulls.arrival`."""
     resume: Callable[[], None]
     done: bool = False
 
@@ -58,9 +60,24 @@ class HeldPulls:
     def __len__(self) -> int:
         return self._waiting
 
+    async def arrival(self, topic: str, queue_id: int, offset: int) -> None:
+        """Wait until the queue gets a message at ``offset`` or later: for plugins that read queues of their own.
+
+        Only what is dispatched from now on counts: look into the queue first.
+        """
+        arrived = anyio.Event()
+        watch = HeldPull(topic, queue_id, offset, MATCH_ALL, inf, None, arrived.set)
+        self._by_queue.setdefault((topic, queue_id), []).append(watch)
+        self._waiting += 1
+        try:
+            await arrived.wait()
+        finally:
+            self._drop_from_queue(watch)
+
     def hold(self, pull: HeldPull) -> None:
         self._by_queue.setdefault((pull.topic, pull.queue_id), []).append(pull)
-        self._by_connection.setdefault(pull.connection, set()).add(pull)
+        if pull.connection is not None:
+            self._by_connection.setdefault(pull.connection, set()).add(pull)
         self._waiting += 1
         if len(self._deadlines) > 2 * self._waiting + 1024:
             # A woken pull leaves its deadline behind; a busy consumer would pile up seconds of them.
@@ -101,6 +118,8 @@ class HeldPulls:
 
     def _forget(self, pull: HeldPull) -> None:
         self._drop_from_queue(pull)
+        if pull.connection is None:
+            return
         of_connection = self._by_connection.get(pull.connection)
         if of_connection is not None:
             of_connection.discard(pull)

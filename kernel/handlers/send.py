@@ -117,8 +117,9 @@ class SendHandler:
         text = ext.get("i", "")
         properties = parse_properties(text)
         message = PendingMessage(
-            topic, queue_id, request.body, properties, None, flag, sys_flag, born, connection.packed_host, times
-        )
+            topic, queue_id, request.body, properties, None, flag, sys_flag, born, connection.packed_host, times,
+            request_fields=ext,
+        )  # fmt: skip
         self._stamp_properties(message, text)
         return message, target
 
@@ -156,6 +157,8 @@ class SendHandler:
             "MSG_REGION": REGION,
             "TRACE_ON": "true",
         }
+        if message.answer_fields:
+            ext.update(message.answer_fields)
         if self._broker.must_confirm(message.properties):
             return self._confirmed(request, appended, ext)
         return request.reply(ResponseCode.SUCCESS, ext)
