@@ -44,6 +44,7 @@ from verniermq.kernel.fault import FaultStrategy
 from verniermq.kernel.groups import GroupConfig, GroupTable
 from verniermq.kernel.host import PluginHost
 from verniermq.kernel.jsonfile import JsonFile, object_keyed_map, parse_fastjson
+from verniermq.kernel.loop import backend_options
 from verniermq.kernel.message import (
     DEAD_LETTER_PREFIX,
     MATCH_ALL,
@@ -143,6 +144,7 @@ __all__ = [
     "TopicTable",
     "UnexpectedAnswer",
     "VernierMQError",
+    "backend_options",
     "check_group_name",
     "check_topic_name",
     "concerns",

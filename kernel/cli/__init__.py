@@ -13,15 +13,16 @@ import click
 from verniermq.kernel.errors import VernierMQError
 
 COMMANDS: Final = {
-    "broker": "verniermq.kernel.cli.broker:broker",
-    "namesrv": "verniermq.plugins.namesrv.command:namesrv",
-    "config": "verniermq.kernel.cli.config:config",
-    "plugins": "verniermq.kernel.cli.plugins:plugins",
-    "plugin": "verniermq.kernel.cli.template:plugin",
-    "topic": "verniermq.client.cli:topic",
-    "send": "verniermq.client.cli:send",
-    "tail": "verniermq.client.cli:tail",
+    "broker": ("verniermq.kernel.cli.broker:broker", "Run a broker, with its embedded name server."),
+    "namesrv": ("verniermq.plugins.namesrv.command:namesrv", "Run a name server on its own."),
+    "config": ("verniermq.kernel.cli.config:config", "Look at a configuration, or check one."),
+    "plugins": ("verniermq.kernel.cli.plugins:plugins", "List every plugin, and why one is not active."),
+    "plugin": ("verniermq.kernel.cli.template:plugin", "Write plugins."),
+    "topic": ("verniermq.client.cli:topic", "List, create and delete topics."),
+    "send": ("verniermq.client.cli:send", "Send a message."),
+    "tail": ("verniermq.client.cli:tail", "Print messages as they come."),
 }
+"""Name → where it is, and its line in the help, which must not cost the import of all of them."""
 
 
 class _Commands(click.Group):
@@ -29,12 +30,15 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        target = COMMANDS.get(cmd_name)
-        if target is None:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = target.partition(":")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Errors of ours are one line and exit code 2; a traceback would only hide what to do."""

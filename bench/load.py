@@ -1,0 +1,67 @@
+"""A load generator for one kind of request: as little work per message as Python can do, so that it is not the limit.
+
+Frames are encoded once and written as they are; of an answer only the length is read, to count it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+
+import attrs
+
+LENGTH = struct.Struct(">i")
+
+
+@attrs.define(eq=False)
+class Sender(asyncio.Protocol):
+    """One connection that always has ``window`` requests on the way."""
+
+    frame: bytes
+    window: int
+    answered: int = 0
+    last_answer: bytes = b""
+    _rest: bytes = b""
+    _transport: asyncio.Transport = attrs.field(init=False)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        self._transport = transport  # type: ignore[assignment]
+
+    def start(self) -> None:
+        self._transport.write(self.frame * self.window)
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest:
+            data = self._rest + data
+        position, end, count = 0, len(data), 0
+        while end - position >= 4:
+            (length,) = LENGTH.unpack_from(data, position)
+            if end - position < 4 + length:
+                break
+            self.last_answer = data[position : position + 4 + length]
+            position += 4 + length
+            count += 1
+        self._rest = data[position:] if position < end else b""
+        self.answered += count
+        self._transport.write(self.frame * count)
+
+
+async def drive(address: str, frames: list[bytes], *, window: int, seconds: float, warm_up: float = 0.5) -> float:
+    """Requests answered per second over one connection per frame; each has ``window`` on the way."""
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    senders: list[Sender] = []
+    for frame in frames:
+        _, sender = await loop.create_connection(lambda frame=frame: Sender(frame, window), host, int(port))  # type: ignore[misc]
+        senders.append(sender)
+    for sender in senders:
+        sender.start()
+    await asyncio.sleep(warm_up)
+    before, started = sum(sender.answered for sender in senders), time.perf_counter()
+    await asyncio.sleep(seconds)
+    rate = (sum(sender.answered for sender in senders) - before) / (time.perf_counter() - started)
+    for sender in senders:
+        sender._transport.abort()
+    return rate

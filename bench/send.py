@@ -1,0 +1,128 @@
+"""How many messages a second a broker takes, beside what the loop under it could do at most.
+
+``python bench/send.py`` starts a broker with its default plugins and a bare echo server of the same frames, each
+in a process of its own, and drives both in turns: 1, 8 and 64 connections that wait for each answer, and 4 that
+keep 64 requests on the way. ``--scale`` repeats the 8 connections with 10,000 topics and with 2,000 idle
+connections beside them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import click
+from load import drive
+from rich.console import Console
+from rich.table import Table
+
+from verniermq.kernel import Command, RequestCode, connect
+from verniermq.kernel.loop import backend_options
+from verniermq.kernel.testing import BrokerProcess, broker_process
+
+SHAPES = [("1 waiting", 1, 1), ("8 waiting", 8, 1), ("64 waiting", 64, 1), ("pipelined, 4 × 64", 4, 64)]
+
+PROPERTIES = "KEYS\x01order-4711\x02TAGS\x01paid\x02UNIQ_KEY\x017F0000011267000018B4AAC247B70003\x02WAIT\x01true\x02"
+
+
+def send_request(topic: str, queue_id: int, size: int, *, binary: bool = False) -> Command:
+    ext = {
+        "a": "bench", "b": topic, "c": "TBW102", "d": "8", "e": str(queue_id), "f": "0",
+        "g": str(int(time.time() * 1000)), "h": "0", "i": PROPERTIES, "j": "0", "k": "false", "m": "false", "n": "broker-a",
+    }  # fmt: skip
+    return Command.request(RequestCode.SEND_MESSAGE_V2, ext, b"x" * size, binary=binary)
+
+
+def frames(connections: int, size: int, binary: bool) -> list[bytes]:
+    return [send_request("bench", number % 8, size, binary=binary).encode() for number in range(connections)]
+
+
+@contextmanager
+def echo_server(answer: bytes) -> Iterator[str]:
+    command = [sys.executable, str(Path(__file__).with_name("echo.py")), answer.hex()]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.communicate()
+
+
+async def first_answer(address: str, size: int, binary: bool) -> bytes:
+    connection = await connect(address)
+    answer = await connection.request(send_request("bench", 0, size, binary=binary))
+    connection.close()
+    assert answer.code == 0, answer.remark
+    return answer.encode()
+
+
+async def measure(
+    broker: str, echo: str, size: int, seconds: float, rounds: int, binary: bool
+) -> list[tuple[str, float, float]]:
+    results = []
+    for name, connections, window in SHAPES:
+        of_broker, of_echo = [], []
+        for _ in range(rounds):
+            of_echo.append(await drive(echo, frames(connections, size, binary), window=window, seconds=seconds))
+            of_broker.append(await drive(broker, frames(connections, size, binary), window=window, seconds=seconds))
+        results.append((name, sorted(of_broker)[rounds // 2], sorted(of_echo)[rounds // 2]))
+    return results
+
+
+async def scale(process: BrokerProcess, size: int, seconds: float, console: Console) -> None:
+    """The same rate with many topics and with many connections that do nothing."""
+
+    async def rate() -> float:
+        return await drive(process.broker, frames(8, size, False), window=1, seconds=seconds)
+
+    table = Table("8 waiting connections, and", "messages/s", title="what else there is")
+    alone = await rate()
+    table.add_row("nothing", f"{alone:,.0f}")
+    connection = await connect(process.broker)
+    with console.status("creating 10,000 topics"):
+        for number in range(10_000):
+            await connection.request(send_request(f"scale-{number}", 0, 100))
+    table.add_row("10,000 topics with messages", f"{await rate():,.0f}")
+    idle = [await connect(process.broker) for _ in range(2_000)]
+    table.add_row("… and 2,000 idle connections", f"{await rate():,.0f}")
+    for one in idle:
+        one.close()
+    connection.close()
+    console.print(table)
+
+
+def _statm(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/statm").read_text().split()
+
+
+@click.command(help=__doc__)
+@click.option("--size", default=300, show_default=True, help="Bytes of a message's body.")
+@click.option("--seconds", default=2.0, show_default=True, help="How long each measurement takes.")
+@click.option("--rounds", default=3, show_default=True, help="How often; the middle one counts.")
+@click.option("--binary", is_flag=True, help="Binary headers instead of JSON.")
+@click.option("--scale", "with_scale", is_flag=True, help="Also with 10,000 topics and 2,000 idle connections.")
+def main(size: int, seconds: float, rounds: int, binary: bool, with_scale: bool) -> None:
+    console = Console()
+    with broker_process(None, "--set=store.segment_size=1GiB") as process:
+        answer = anyio.run(first_answer, process.broker, size, binary)
+        with echo_server(answer) as echo, console.status("measuring"):
+            results = anyio.run(
+                measure, process.broker, echo, size, seconds, rounds, binary, backend_options=backend_options()
+            )
+        table = Table("connections", "broker, messages/s", "echo, frames/s", "ratio", title=f"sends of {size} bytes")
+        for name, broker, limit in results:
+            table.add_row(name, f"{broker:,.0f}", f"{limit:,.0f}", f"{broker / limit:.2f}")
+        console.print(table)
+        resident, shared = [int(pages) * 4096 // 2**20 for pages in _statm(process.pid)[1:3]]
+        console.print(f"resident memory of the broker: {resident} MiB, {shared} MiB of it mapped files and libraries")
+        if with_scale:
+            anyio.run(scale, process, size, seconds, console, backend_options=backend_options())
+
+
+if __name__ == "__main__":
+    main()
