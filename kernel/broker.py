@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -38,6 +38,7 @@ from verniermq.kernel.host import PluginHost
 from verniermq.kernel.jsonfile import JsonFile
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, PendingMessage, Property, Subscription
 from verniermq.kernel.persist import Document, Documents
+from verniermq.kernel.reload import SettingsWatcher
 from verniermq.kernel.remoting import Command, Connection, Handler, RemotingLimits, RemotingServer
 from verniermq.kernel.services import run_service
 from verniermq.kernel.store import Appended, DispatchEvent, Store
@@ -55,8 +56,16 @@ EXPRESSION_PLUGINS: Final = {"TAG": "filter", "SQL92": "sql"}
 class Broker:
     """One broker. Everything a plugin may use is a public attribute or method of it."""
 
-    def __init__(self, configuration: Configuration, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        clock: Clock | None = None,
+        *,
+        reread: Callable[[], Configuration] | None = None,
+    ) -> None:
+        """``reread`` reads the configuration again when its file changes; without it, it is read once."""
         self.configuration = configuration
+        self._reread = reread
         self.clock: Clock = clock or SystemClock()
         self.host = PluginHost(stop=self.request_stop)
         self.stop_requested = anyio.Event()
@@ -129,6 +138,10 @@ class Broker:
         self._task_group.start_soon(self.store.run)
         self._task_group.start_soon(self.held_pulls.run)
         self._task_group.start_soon(self._expire_clients)
+        if self._reread is not None:
+            path = Path(self.configuration.origin.file)
+            watcher = SettingsWatcher(self.host, self.configuration, path, self._reread)
+            self._task_group.start_soon(watcher.run)
         self._collect_handlers()
         for plugin, services in self.host.ask_all("services", self):
             for service in services:
@@ -196,7 +209,7 @@ class Broker:
             try:
                 await self.server.listen(settings.host, settings.port - 2)
             except ListenFailed as error:
-                logger.warning("no port for old Java clients: %s; if there are none, set [broker] vip_port = false", error)
+                logger.warning("no port for old Java clients: %s; without them, set [broker] vip_port = false", error)
 
     async def _announce_stopping(self) -> None:
         self._running = False

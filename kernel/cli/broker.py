@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -61,23 +63,23 @@ def broker(
     verniermq broker --no-plugins=flow,schedule       without these two
     """
     started = time.perf_counter()
-    configuration = configuration_from(
-        config_path, no_plugins, settings,
+    read = partial(
+        configuration_from, config_path, no_plugins, settings,
         broker__name=name, broker__host=host, broker__port=port, namesrv__port=namesrv_port, store__path=store,
     )  # fmt: skip
-    logging.basicConfig(
-        level=configuration.log.level.upper(),
-        format="%(message)s",
-        handlers=[RichHandler(console=console, show_path=False, rich_tracebacks=False, markup=False)],
-    )
+    configuration = read()
+    _set_up_logging(configuration.log.level.upper())
     if for_tests:
         anyio.run(run_for_tests, configuration, backend_options=backend_options())
     else:
-        anyio.run(_run, configuration, ready_file, started, backend_options=backend_options())
+        reread = read if config_path is not None else None
+        anyio.run(_run, configuration, reread, ready_file, started, backend_options=backend_options())
 
 
-async def _run(configuration: Configuration, ready_file: Path | None, started: float) -> None:
-    async with Broker(configuration) as running:
+async def _run(
+    configuration: Configuration, reread: Callable[[], Configuration] | None, ready_file: Path | None, started: float
+) -> None:
+    async with Broker(configuration, reread=reread) as running:
         console.print(_banner(running, time.perf_counter() - started))
         if ready_file is not None:
             _write_ready_file(ready_file, running)
@@ -87,6 +89,15 @@ async def _run(configuration: Configuration, ready_file: Path | None, started: f
             tasks.cancel_scope.cancel()
     if running.stop_reason:
         raise click.ClickException(running.stop_reason)
+
+
+def _set_up_logging(level: str) -> None:
+    """Coloured for a person; one line per event, with everything in it, for a file or a collector."""
+    if console.is_terminal:
+        handler: logging.Handler = RichHandler(console=console, show_path=False)
+        logging.basicConfig(level=level, format="%(message)s", handlers=[handler])
+    else:
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 async def _wait_for_signal(running: Broker) -> None:

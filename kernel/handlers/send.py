@@ -181,7 +181,7 @@ class SendHandler:
                 waiting = self._broker.rewrite(message, connection)
                 if waiting is not None:
                     _close(waiting)
-                    raise MessageIllegal(f"a plugin takes its time for each message to {head.topic!r}: no batches there")
+                    raise MessageIllegal(f"a plugin takes its time for messages to {head.topic!r}: no batches there")
         appended = self._store.append_batch(messages)
         if self._host.messages_appended:
             for message, one in zip(messages, appended, strict=True):
