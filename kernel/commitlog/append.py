@@ -13,7 +13,15 @@ from zlib import crc32
 
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.commitlog.log import CommitLog
-from verniermq.kernel.commitlog.record import HEADS, HOST_BITS, HOST_MASK, MAX_PROPERTIES, WITHOUT_ENTRY
+from verniermq.kernel.commitlog.record import (
+    HEADS_AFTER_MAGIC,
+    HOST_BITS,
+    HOST_MASK,
+    MAX_PROPERTIES,
+    SECTOR,
+    SIZE_AND_MAGIC,
+    WITHOUT_ENTRY,
+)
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, PropertiesTooLarge, StoreNotWritable
 from verniermq.kernel.message import PendingMessage, Property, format_properties, tags_code
@@ -22,6 +30,7 @@ RECORD_SLACK = 65536
 """How much a whole record may exceed the largest body, as RocketMQ allows."""
 
 _LENGTH16 = struct.Struct(">H")
+_PREFIX = SIZE_AND_MAGIC.pack
 
 
 class Appender:
@@ -57,14 +66,12 @@ class Appender:
         if self.refusal is not None:
             raise StoreNotWritable(self.refusal)
         log = self._log
-        event, record = self._encode(message, self._now(), log.end, 0)
+        event, prefix, rest = self._encode(message, self._now(), log.end, 0)
         size = event.size
         if log.end + size > log.room and log.make_room(size) != event.commit_log_offset:
             # The segment was full: the record goes to the next one and must say so.
-            event, record = self._encode(message, event.store_timestamp, log.end, 0)
-        start = log.end - log.base
-        log.buffer[start : start + size] = record
-        log.end += size
+            event, prefix, rest = self._encode(message, event.store_timestamp, log.end, 0)
+        log.write(prefix, rest)
         if not event.sys_flag & WITHOUT_ENTRY:
             self._queues[event.topic, event.queue_id].next_offset += 1
         pending = self._dispatcher.pending
@@ -88,7 +95,7 @@ class Appender:
         size = sum([event.size for event in events])
         if log.end + size > log.room and log.make_room(size) != events[0].commit_log_offset:
             events, records = self._encode_batch(messages, now, log.end)
-        log.write(b"".join(records))
+        log.write(records[0], b"".join(records[1:]))
         for event in events:
             if not event.sys_flag & WITHOUT_ENTRY:
                 self._queues[event.topic, event.queue_id].next_offset += 1
@@ -102,21 +109,27 @@ class Appender:
     def _encode_batch(
         self, messages: Sequence[PendingMessage], now: int, offset: int
     ) -> tuple[list[DispatchEvent], list[bytes]]:
-        events, records = [], []
+        events: list[DispatchEvent] = []
+        records: list[bytes] = []
         counts: dict[tuple[str, int], int] = {}
         for message in messages:
             key = (message.topic, message.queue_id)
             ahead = counts.get(key, 0)
-            event, record = self._encode(message, now, offset, ahead)
+            event, *parts = self._encode(message, now, offset, ahead)
             if not event.sys_flag & WITHOUT_ENTRY:
                 counts[key] = ahead + 1
             events.append(event)
-            records.append(record)
+            records += parts
             offset += event.size
         return events, records
 
-    def _encode(self, message: PendingMessage, now: int, offset: int, ahead: int) -> tuple[DispatchEvent, bytes]:
-        """A message's record and event, changing nothing; ``ahead`` messages of its queue are not added yet."""
+    def _encode(
+        self, message: PendingMessage, now: int, offset: int, ahead: int
+    ) -> tuple[DispatchEvent, bytes, bytes]:
+        """A message's event and record, changing nothing; ``ahead`` messages of its queue are not added yet.
+
+        The record comes in two parts, size and magic being the first, as :meth:`CommitLog.write` wants them.
+        """
         topic = message.topic
         queue_id = message.queue_id
         queue = self._queues.get((topic, queue_id))
@@ -136,16 +149,16 @@ class Appender:
         topic_field = queue.topic_field
         try:
             encoded = (format_properties(properties) if text is None else text).encode()
-            if len(encoded) > MAX_PROPERTIES:
-                raise PropertiesTooLarge(len(encoded), MAX_PROPERTIES)
-            head = HEADS[hosts]
+            if encoded and encoded[-1] != 2:
+                encoded += b"\2"  # old clients leave it out; recovery tells a torn record by its last byte
+            if len(encoded) >= SECTOR:
+                _check_long_properties(encoded)
+            head = HEADS_AFTER_MAGIC[hosts]
             sys_flag = sys_flag & ~HOST_MASK | HOST_BITS[hosts]
-            size = head.size + body_size + len(topic_field) + 2 + len(encoded)
-            record = b"".join(
+            size = 8 + head.size + body_size + len(topic_field) + 2 + len(encoded)
+            rest = b"".join(
                 (
                     head.pack(
-                        size,
-                        queue.magic,
                         crc32(body) & 0x7FFFFFFF,
                         queue_id,
                         message.flag,
@@ -190,4 +203,11 @@ class Appender:
             body_size,
             message.reconsume_times,
         )
-        return event, record
+        return event, _PREFIX(size, queue.magic), rest
+
+
+def _check_long_properties(encoded: bytes) -> None:
+    if len(encoded) > MAX_PROPERTIES:
+        raise PropertiesTooLarge(len(encoded), MAX_PROPERTIES)
+    if bytes(SECTOR) in encoded:
+        raise MessageIllegal(f"the properties have {SECTOR} zero bytes in a row, as a record has that a crash tore")

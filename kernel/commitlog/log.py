@@ -153,11 +153,17 @@ class CommitLog:
         except OSError:
             file.reserve(needed)  # a nearly full disk may still have room for this one
 
-    def write(self, record: bytes) -> None:
-        """Put a record at the end; :meth:`make_room` has seen to its room."""
+    def write(self, prefix: bytes, rest: bytes) -> None:
+        """Put records at the end; :meth:`make_room` has seen to their room.
+
+        ``prefix``, the first one's size and magic, goes last: killed in between, we leave no record that only
+        looks whole, and of several either all or none.
+        """
         start = self.end - self.base
-        stop = start + len(record)
-        self.buffer[start:stop] = record
+        middle = start + len(prefix)
+        stop = middle + len(rest)
+        self.buffer[middle:stop] = rest
+        self.buffer[start:middle] = prefix
         self.end = self.base + stop
 
     def _roll(self, full: MappedFile, position: int) -> None:

@@ -50,10 +50,12 @@ MAGIC_FAMILY: Final = 0xDAA32000
 SIZE_AND_MAGIC: Final = struct.Struct(">iI")
 BLANK_SIZE: Final = SIZE_AND_MAGIC.size
 
-HEADS: Final = {
-    (born, store): struct.Struct(f">iIiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
-}
+_LENGTHS: Final = [(born, store) for born in (8, 20) for store in (8, 20)]
+HEADS: Final = {(born, store): struct.Struct(f">iIiiiqqiq{born}sq{store}siqi") for born, store in _LENGTHS}
 """The head by the lengths of the born host and the store host."""
+
+HEADS_AFTER_MAGIC: Final = {(born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born, store in _LENGTHS}
+"""The same without size and magic, which the log writes last: until then there is no record."""
 
 HOST_BITS: Final = {
     (born, store): (SysFlag.BORN_HOST_V6 if born == 20 else 0) | (SysFlag.STORE_HOST_V6 if store == 20 else 0)
@@ -65,6 +67,8 @@ HOST_MASK: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 SYS_FLAG_POSITION: Final = 36
 SMALLEST: Final = HEADS[8, 8].size + 1 + 2
 """A record without body, topic and properties."""
+
+SECTOR: Final = 512
 
 WITHOUT_ENTRY: Final = SysFlag.TRANSACTION_PREPARED & SysFlag.TRANSACTION_ROLLBACK
 """The bit that prepared and rolled-back messages share. They lie in the log only: no consume queue knows them."""
@@ -111,7 +115,7 @@ def pack_record(
 ) -> bytes:
     """The bytes of one record; ``magic`` and ``topic`` come from :func:`topic_field`.
 
-    The log writes the same bytes by itself where it matters (:meth:`Store.append`); this is the plain form.
+    :class:`~verniermq.kernel.commitlog.append.Appender` makes the same bytes in a faster way.
 
     Raises:
         struct.error: a number does not fit into its field.
@@ -242,7 +246,28 @@ def whole_record_at(
         crc = zlib.crc32(buffer[found.body : found.body + found.body_length]) & 0x7FFFFFFF
         if crc != found.crc:
             raise CorruptRecord(commit_log_offset, f"its body's checksum is {crc:#010x} and not {found.crc:#010x}")
+    if _has_lost_a_sector(buffer, found):
+        raise CorruptRecord(commit_log_offset, "a part of its topic or properties is zero: it was not written whole")
     return found
+
+
+def _has_lost_a_sector(buffer: Buffer, found: Layout) -> bool:
+    """Whether topic or properties, which no checksum covers, have zeros where a power cut leaves them.
+
+    A disk writes sectors of 512 bytes, in any order; what it did not write is still zero. A topic has no
+    zero byte, and a properties text does not end with one.
+    """
+    stop = found.start + found.size
+    if found.properties_length and not buffer[stop - 1]:
+        return True
+    if 0 in buffer[found.topic : found.topic + found.topic_length]:
+        return True
+    sector = -(-found.topic // SECTOR) * SECTOR
+    while sector < stop:
+        if not any(buffer[sector : min(sector + SECTOR, stop)]) and found.properties_length:
+            return True
+        sector += SECTOR
+    return False
 
 
 def decode(buffer: Buffer, position: int = 0, limit: int | None = None) -> StoredMessage:

@@ -92,7 +92,8 @@ def refuse_newer(log: CommitLog, offset: int) -> None:
     file = log.file_at(base)
     if file is not None and offset - base + SIZE_AND_MAGIC.size <= log.segment_size:
         _, magic = SIZE_AND_MAGIC.unpack_from(file.map, offset - base)
-        if magic & 0xFFFFFF00 == MAGIC_FAMILY and magic not in (MAGIC_V1, MAGIC_V2):
+        # A last byte of zero is a magic that was torn.
+        if magic & 0xFFFFFF00 == MAGIC_FAMILY and magic not in (MAGIC_V1, MAGIC_V2, MAGIC_FAMILY):
             raise NewerFormat(offset, magic)
 
 

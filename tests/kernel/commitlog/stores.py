@@ -1,0 +1,52 @@
+"""Small stores for tests: segments of a few kilobytes, so that a handful of messages rolls over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from verniermq.kernel.clock import Clock, ManualClock
+from verniermq.kernel.config.schema import StoreSettings
+from verniermq.kernel.message import PendingMessage, pack_host
+from verniermq.kernel.store import Store
+
+HOST = pack_host("10.0.0.5", 10911)
+BORN = pack_host("192.168.1.10", 50000)
+SEGMENT = 8192
+
+
+def make_store(path: Path, *, clock: Clock | None = None, host: bytes = HOST, **settings: Any) -> Store:
+    """A closed store; ``clock`` stands still unless given."""
+    chosen: dict[str, Any] = {"segment_size": SEGMENT, "queue_entries": 100, "max_message_size": 4096, **settings}
+    return Store(StoreSettings(path=str(path), **chosen), clock=clock or ManualClock(), store_host=host)
+
+
+def open_store(path: Path, **settings: Any) -> Store:
+    store = make_store(path, **settings)
+    store.open()
+    return store
+
+
+def pending(topic: str = "T1", queue_id: int = 0, body: bytes = b"hello", **fields: Any) -> PendingMessage:
+    fields.setdefault("properties", {})
+    return PendingMessage(topic, queue_id, body, born_timestamp=1_700_000_000_000, born_host=BORN, **fields)
+
+
+def abandon(store: Store) -> None:
+    """What a killed process leaves: no file is written any more, and the lock is free."""
+    store._let_go()
+
+
+def bodies(store: Store) -> dict[tuple[str, int], list[bytes]]:
+    """Every message that a consumer could read, by topic and queue, having checked that each lies where it says."""
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for queue in store.queues():
+        read = found[queue.topic, queue.queue_id] = []
+        for offset in range(queue.min_offset, queue.max_offset):
+            ((commit_log_offset, size, _),) = queue.entries(offset, 1)
+            message = store.message_at(commit_log_offset)
+            assert message is not None, (queue, offset)
+            assert (message.topic, message.queue_id, message.queue_offset) == (queue.topic, queue.queue_id, offset)
+            assert (message.commit_log_offset, message.size) == (commit_log_offset, size)
+            read.append(message.body)
+    return found
