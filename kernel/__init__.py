@@ -11,7 +11,7 @@ from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
 from verniermq.kernel.commitlog.mapped import MappedFile
 from verniermq.kernel.commitlog.record import decode as decode_record
 from verniermq.kernel.commitlog.record import decode_all as decode_records
-from verniermq.kernel.config import Configuration, Duration, Size, setting
+from verniermq.kernel.config import Configuration, Duration, Size, format_duration, parse_duration, setting
 from verniermq.kernel.dispatch.offsets import ConsumerOffsets
 from verniermq.kernel.errors import (
     BadField,
@@ -71,6 +71,8 @@ from verniermq.kernel.plugin import API_VERSION, Declaration, NoConfig, Service,
 from verniermq.kernel.remoting import Command, Connection, Handler, RemotingServer, connect
 from verniermq.kernel.store import Appended, DispatchEvent, Store, TagsCoder
 from verniermq.kernel.topics import TopicConfig, TopicTable, check_group_name, check_topic_name
+from verniermq.kernel.traffic import Consuming, Sending
+from verniermq.kernel.versions import DataVersion
 
 __all__ = [
     "API_VERSION",
@@ -91,7 +93,9 @@ __all__ = [
     "ConnectionLost",
     "ConsumerGroup",
     "ConsumerOffsets",
+    "Consuming",
     "CorruptRecord",
+    "DataVersion",
     "Declaration",
     "DispatchEvent",
     "Document",
@@ -128,6 +132,7 @@ __all__ = [
     "RequestRefused",
     "RequestTimeout",
     "ResponseCode",
+    "Sending",
     "Service",
     "Size",
     "Store",
@@ -151,6 +156,7 @@ __all__ = [
     "connect",
     "decode_record",
     "decode_records",
+    "format_duration",
     "format_properties",
     "hookimpl",
     "java_hash",
@@ -158,6 +164,7 @@ __all__ = [
     "object_keyed_map",
     "offset_message_id",
     "pack_host",
+    "parse_duration",
     "parse_fastjson",
     "parse_offset_message_id",
     "parse_properties",

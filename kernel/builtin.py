@@ -31,6 +31,12 @@ BUILTIN: Final[dict[str, Builtin]] = {
         Builtin("namesrv", "verniermq.plugins.namesrv:Plugin"),
         Builtin("filter", "verniermq.plugins.filter.tag:Plugin"),
         Builtin("sql", "verniermq.plugins.filter.sql:Plugin"),
+        Builtin(
+            "schedule",
+            "verniermq.plugins.schedule:Plugin",
+            requests=(R.GET_ALL_DELAY_OFFSET,),
+            properties=(Property.DELAY,),
+        ),
     )
 }
 

@@ -1,0 +1,87 @@
+"""A client of the fewest words: what a test says to a broker over a real socket, and what it gets back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import attrs
+import orjson
+
+from verniermq.kernel import (
+    Command,
+    Connection,
+    RequestCode,
+    ResponseCode,
+    StoredMessage,
+    connect,
+    decode_records,
+    format_properties,
+)
+
+
+@attrs.define(eq=False)
+class Peer:
+    connection: Connection
+    client_id: str = "127.0.0.1@test"
+
+    async def ask(self, code: RequestCode, body: bytes = b"", **fields: object) -> Command:
+        ext = {name: str(value) for name, value in fields.items()}
+        return await self.connection.request(Command.request(code, ext, body))
+
+    async def ask_well(self, code: RequestCode, body: bytes = b"", **fields: object) -> Command:
+        """Ask, and insist on success."""
+        answer = await self.ask(code, body, **fields)
+        assert answer.code == ResponseCode.SUCCESS, f"{code.name}: {answer.code} {answer.remark}"
+        return answer
+
+    async def send(
+        self, topic: str, body: bytes = b"hello", *, queue: int = 0, times: int = 0, most: int | None = None,
+        flags: int = 0, **properties: object,
+    ) -> Command:  # fmt: skip
+        texts = {name: str(value) for name, value in properties.items()}
+        fields: dict[str, object] = {
+            "a": "producers", "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": flags, "g": 1_600_000_000_000, "h": 7,
+            "i": format_properties(texts), "j": times,
+        }  # fmt: skip
+        if most is not None:
+            fields["l"] = most
+        return await self.ask(RequestCode.SEND_MESSAGE_V2, body, **fields)
+
+    async def sent(self, topic: str, body: bytes = b"hello", **options: object) -> dict[str, str]:
+        """Send, insist on success, and return the fields of the answer."""
+        answer = await self.send(topic, body, **options)  # type: ignore[arg-type]
+        assert answer.code == ResponseCode.SUCCESS, f"{answer.code} {answer.remark}"
+        return answer.ext
+
+    async def pull(self, topic: str, queue: int = 0, offset: int = 0) -> list[StoredMessage]:
+        """Everything that a queue has from an offset on, without waiting and without committing."""
+        found: list[StoredMessage] = []
+        while True:
+            answer = await self.ask(
+                RequestCode.PULL_MESSAGE, consumerGroup="readers", topic=topic, queueId=queue, queueOffset=offset,
+                maxMsgNums=32, sysFlag=4, commitOffset=0, suspendTimeoutMillis=0, subscription="*", subVersion=0,
+            )  # fmt: skip
+            if answer.code != ResponseCode.SUCCESS:
+                return found
+            found += decode_records(answer.body)
+            offset = int(answer.ext["nextBeginOffset"])
+
+    async def bodies(self, topic: str, queue: int = 0) -> list[bytes]:
+        return [message.body for message in await self.pull(topic, queue)]
+
+    async def heartbeat(self, group: str, topics: Iterable[str] = ()) -> None:
+        subscriptions = [{"topic": topic, "subString": "*", "expressionType": "TAG"} for topic in topics]
+        consumer = {"groupName": group, "messageModel": "CLUSTERING", "subscriptionDataSet": subscriptions}
+        body = orjson.dumps({"clientID": self.client_id, "consumerDataSet": [consumer]})
+        await self.ask_well(RequestCode.HEART_BEAT, body)
+
+
+@asynccontextmanager
+async def peer(address: str, client_id: str = "127.0.0.1@test") -> AsyncIterator[Peer]:
+    connection = await connect(address)
+    try:
+        yield Peer(connection, client_id)
+    finally:
+        connection.close()
+        await connection.wait_closed()
