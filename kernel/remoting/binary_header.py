@@ -35,14 +35,18 @@ _LANGUAGE_NAMES: Final = dict(enumerate(LANGUAGES))
 RESTORED_CODES: Final = {code & 0xFFFF: code for code in (200050, 200051, 200053, 200151)}
 """What the cut-off numbers of POP_MESSAGE, ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME and BATCH_ACK_MESSAGE mean."""
 
-_FIXED: Final = struct.Struct(">hBhiii")
-_FIXED_UNSIGNED: Final = struct.Struct(">HBHiii")
-_INT: Final = struct.Struct(">i")
-_UNSIGNED: Final = struct.Struct(">I")
-_unpack_fixed = _FIXED.unpack_from
-_unpack_int = _INT.unpack_from
-_unpack_unsigned = _UNSIGNED.unpack_from
-_pack_unsigned = _UNSIGNED.pack
+_unpack_bare = struct.Struct(">hBhiiii").unpack_from  # all of a header that has no remark and no ext fields
+_pack_fixed = struct.Struct(">HBHiii").pack
+_unpack_int = struct.Struct(">i").unpack_from
+_unpack_unsigned = struct.Struct(">I").unpack_from
+_pack_unsigned = struct.Struct(">I").pack
+
+# A few dozen names come over and over, in both directions; whoever makes names up does not fill the memory.
+_KNOWN_KEYS_MAX: Final = 1024
+_framed_keys: dict[str, str] = {}
+"""A key by its bytes with their length in front, as the latin-1 text that they are read as."""
+_key_bytes: dict[str, bytes] = {}
+"""The same bytes by the key, for writing."""
 
 
 def decode_binary_header(raw: bytes) -> Header:
@@ -53,53 +57,86 @@ def decode_binary_header(raw: bytes) -> Header:
     """
     size = len(raw)
     try:
-        code, language, version, opaque, flag, remark_length = _unpack_fixed(raw)
-        position = 17 + remark_length
-        (ext_length,) = _unpack_int(raw, position) if remark_length >= 0 else (-1,)
+        code, language, version, opaque, flag, remark_length, ext_length = _unpack_bare(raw)
+        if remark_length > 0:
+            (ext_length,) = _unpack_int(raw, 17 + remark_length)
     except struct.error:
         raise ProtocolError(f"binary header of {size} bytes is too short for what it says it holds") from None
-    position += 4
-    if remark_length < 0 or ext_length < 0 or position + ext_length != size:
+    if remark_length < 0 or ext_length < 0 or 21 + remark_length + ext_length != size:
         raise ProtocolError(
             f"binary header of {size} bytes says its remark has {remark_length} and its ext fields {ext_length} bytes"
         )
     try:
         remark = raw[17 : 17 + remark_length].decode() if remark_length else ""
-        ext = _decode_entries(raw, position, size) if ext_length else {}
+        ext = _decode_entries(raw[-ext_length:]) if ext_length else {}
     except UnicodeDecodeError as error:
         raise ProtocolError(f"text in a binary header is no UTF-8: {error}") from None
-    if not flag & 1 and code in RESTORED_CODES:
+    if code in RESTORED_CODES and not flag & 1:
         code = RESTORED_CODES[code]
     return code, opaque, flag, ext, remark, _LANGUAGE_NAMES.get(language, UNKNOWN_LANGUAGE), version
 
 
-def _decode_entries(raw: bytes, position: int, end: int) -> dict[str, str]:
-    # One decoding of everything, then cheap slices of text: latin-1 keeps positions equal to those in bytes.
+def _decode_entries(raw: bytes) -> dict[str, str]:
+    # One decoding for all of them, then cheap slices: latin-1 keeps each position what it is in bytes.
     text = raw.decode("latin-1")
+    ext = _split_entries(text)
+    if ext is None:
+        ext = _walk_entries(raw, text)
+    if text.isascii():
+        return ext
+    return {_utf8(key): _utf8(value) for key, value in ext.items()}
+
+
+def _split_entries(text: str) -> dict[str, str] | None:
+    """Read entries with known keys and values below 256 bytes, which nearly all are; ``None`` for any other.
+
+    The three zeros that such a value's length begins with cut the text into ``length value 00 key-length key``,
+    so one split replaces most of the walk. Whatever does not fit (a value with three zeros in it, a wrong length)
+    leaves a piece whose end is no known key, so a result is never a guess.
+    """
+    first, *others = text.split("\0\0\0")
+    if not others:
+        return None
+    last = others.pop()
     ext: dict[str, str] = {}
+    try:
+        key = _framed_keys[first]
+        for piece in others:
+            end = ord(piece[0]) + 1
+            ext[key] = piece[1:end]
+            key = _framed_keys[piece[end:]]
+        if ord(last[0]) + 1 != len(last):
+            return None
+    except (KeyError, IndexError):
+        return None
+    ext[key] = last[1:]
+    return ext
+
+
+def _walk_entries(raw: bytes, text: str) -> dict[str, str]:
+    """Read any entries, one length after the other, and remember their keys for :func:`_split_entries`."""
+    ext: dict[str, str] = {}
+    position, end = 0, len(raw)
     try:
         while position < end:
             key_end = position + 2 + (raw[position] << 8 | raw[position + 1])
             value_start = key_end + 4
             value_end = value_start + _unpack_unsigned(raw, key_end)[0]
-            ext[text[position + 2 : key_end]] = text[value_start:value_end]
+            key = text[position + 2 : key_end]
+            ext[key] = text[value_start:value_end]
+            if len(_framed_keys) < _KNOWN_KEYS_MAX and len(key) < 64:
+                _framed_keys[text[position:key_end]] = key
             position = value_end
     except (IndexError, struct.error):
         position = -1
     # Lengths are read as unsigned, so that a negative one points past the end instead of backwards.
     if position != end:
         raise ProtocolError("the lengths of the ext fields in a binary header do not add up")
-    if text.isascii():
-        return ext
-    return {_utf8(key): _utf8(value) for key, value in ext.items()}
+    return ext
 
 
 def _utf8(text: str) -> str:
     return text if text.isascii() else text.encode("latin-1").decode()
-
-
-_key_bytes: dict[str, bytes] = {}
-_KNOWN_KEYS_MAX: Final = 1024
 
 
 def encode_binary_header(
@@ -118,7 +155,7 @@ def encode_binary_header(
         entries.append(_pack_unsigned(len(value_bytes)))
         entries.append(value_bytes)
     ext_bytes = b"".join(entries)
-    fixed = _FIXED_UNSIGNED.pack(
+    fixed = _pack_fixed(
         code & 0xFFFF,
         _LANGUAGE_NUMBERS.get(language, 7),
         version & 0xFFFF,
@@ -132,7 +169,6 @@ def encode_binary_header(
 def _encode_key(key: str) -> bytes:
     encoded = key.encode()
     framed = len(encoded).to_bytes(2, "big") + encoded
-    # Answers use a few dozen names over and over; whoever makes names up does not fill the memory.
     if len(_key_bytes) < _KNOWN_KEYS_MAX:
         _key_bytes[key] = framed
     return framed

@@ -36,6 +36,13 @@ class FrameDecoder:
     _needed: int = attrs.field(default=0, init=False)
     """How many bytes the unfinished frame must have before it is worth another look; 0 when there is none."""
 
+    _longest: int = attrs.field(init=False)
+    _longest_header: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._longest = self.limits.max_frame_size - 4
+        self._longest_header = self.limits.max_header_size
+
     def feed(self, chunk: bytes) -> list[Command]:
         """The commands that this chunk completes, in order; then look at ``error``."""
         commands: list[Command] = []
@@ -67,17 +74,17 @@ class FrameDecoder:
     def _cut(self, data: bytes, start: int, commands: list[Command]) -> None:
         """Cut whole frames out of ``data`` and keep what is left."""
         end = len(data)
-        most = self.limits.max_frame_size - 4
-        most_header = self.limits.max_header_size
+        longest = self._longest
+        longest_header = self._longest_header
         while end - start >= 8:
             length, word = _unpack_words(data, start)
-            if not _SMALLEST_LENGTH <= length <= most:
+            if not _SMALLEST_LENGTH <= length <= longest:
                 raise self._bad_length(length)
             header_start = start + 8
             header_end = header_start + (word & 0xFFFFFF)
             next_start = start + 4 + length
             kind = word >> 24
-            if header_end > next_start or header_end - header_start > most_header or kind > _BINARY:
+            if header_end > next_start or header_end - header_start > longest_header or kind > _BINARY:
                 raise self._bad_word(length, word)
             if next_start > end:
                 break
@@ -94,7 +101,7 @@ class FrameDecoder:
             self._needed = 4
             return
         (length,) = _unpack_length(rest)
-        if not _SMALLEST_LENGTH <= length <= self.limits.max_frame_size - 4:
+        if not _SMALLEST_LENGTH <= length <= self._longest:
             raise self._bad_length(length)
         # The second word is looked at as soon as it is there: a bad one need not wait for its body.
         self._needed = 8 if len(rest) < 8 else 4 + length

@@ -276,3 +276,33 @@ def test_a_spoiled_byte_does_no_harm(command: Command, data: st.DataObject) -> N
     for decoded in decode_all(bytes(spoiled))[0]:
         assert all(type(value) is str for value in decoded.ext.values())
         decoded.encode()
+
+
+@given(st.dictionaries(st.sampled_from(["a", "topic", "\0", "é", "k" * 300]), st.text("\0\1a\xffÿ中", max_size=300)))
+def test_values_that_look_like_lengths_are_read_as_they_are(ext: dict[str, str]) -> None:
+    first, _ = decode_all(Command(1, ext=ext, binary=True).encode())
+    again, _ = decode_all(Command(1, ext=ext, binary=True).encode())
+
+    assert first[0].ext == again[0].ext == ext
+
+
+@given(st.lists(st.sampled_from([b"\0\1a", b"\0\0\0", b"\0", b"\1", b"a", b"\2", b"\0\5topic", b"\xff"]), max_size=12))
+def test_the_quick_way_through_a_binary_header_never_guesses(tokens: list[bytes]) -> None:
+    entries = b"".join(tokens)
+    expected: dict[str, str] | None = {}
+    rest = entries
+    while rest and expected is not None:
+        key_size = int.from_bytes(rest[:2], "big")
+        value_size = int.from_bytes(rest[2 + key_size : 6 + key_size], "big")
+        size = 6 + key_size + value_size
+        key, value, whole = rest[2 : 2 + key_size], rest[6 + key_size : size], len(rest) >= size
+        try:
+            expected = {**expected, key.decode(): value.decode()} if whole else None
+        except UnicodeDecodeError:
+            expected = None
+        rest = rest[size:]
+
+    decoded, decoder = decode_all(frame(BINARY_FIXED + bytes(4) + len(entries).to_bytes(4, "big") + entries, kind=1))
+
+    assert [command.ext for command in decoded] == ([] if expected is None else [expected])
+    assert (decoder.error is None) == (expected is not None)
