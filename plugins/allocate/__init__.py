@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import attrs
 
-from verniermq.kernel import Declaration, MessageQueue, hookimpl
+from verniermq.kernel import Declaration, MessageQueue, hookimpl, setting
 from verniermq.plugins.allocate.consistent_hash import VIRTUAL_NODES
 from verniermq.plugins.allocate.machine_room_nearby import Room
 from verniermq.plugins.allocate.registry import Registry
@@ -21,14 +21,23 @@ from verniermq.plugins.allocate.registry import Registry
 class Config:
     """``[plugins.allocate]``"""
 
-    virtual_nodes: int = attrs.field(default=VIRTUAL_NODES, validator=attrs.validators.ge(1))
-    """Points of each client on the ring of consistent_hash. All members of a group must use the same number."""
-    machine_rooms: tuple[str, ...] = ()
-    """The rooms whose queues machine_room hands out; the others are left to another group."""
-    rooms: Mapping[str, Room] = attrs.field(factory=dict)
-    """Who is in which room, for machine_room_nearby: ``[plugins.allocate.rooms.<name>]``."""
-    fixed_queues: tuple[str, ...] = ()
-    """What by_config hands out, whoever asks: ``["orders@broker-a:0"]``."""
+    virtual_nodes: int = setting(
+        VIRTUAL_NODES,
+        "Points of each client on the ring of consistent_hash. All members of a group must use the same number.",
+        at_least=1,
+    )
+    machine_rooms: tuple[str, ...] = setting(
+        (),
+        "The rooms whose queues machine_room hands out; the others are left to another group.",
+    )
+    rooms: Mapping[str, Room] = setting(
+        {},
+        "Who is in which room, for machine_room_nearby: [plugins.allocate.rooms.<name>].",
+    )
+    fixed_queues: tuple[str, ...] = setting(
+        (),
+        'What by_config hands out, whoever asks: ["orders@broker-a:0"].',
+    )
 
 
 @attrs.define(eq=False)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import attrs
 
-from verniermq.kernel import MessageQueue
+from verniermq.kernel import MessageQueue, setting
 from verniermq.plugins.allocate.strategy import AllocationError, Strategy, index_of
 
 
@@ -49,10 +49,8 @@ class RoomsByPrefix:
 class Room:
     """Who is in one room: patterns with ``*`` and ``?`` (``[plugins.allocate.rooms.<name>]``)."""
 
-    brokers: tuple[str, ...] = ()
-    """Names of brokers, as ``broker-a`` or ``shanghai-*``."""
-    clients: tuple[str, ...] = ()
-    """Client ids, which start with the address: ``10.1.*``."""
+    brokers: tuple[str, ...] = setting((), "Names of brokers, as broker-a or shanghai-*.")
+    clients: tuple[str, ...] = setting((), "Client ids, which start with the address: 10.1.*.")
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import attrs
 
-from verniermq.kernel import Declaration, FaultStrategy, hookimpl
+from verniermq.kernel import Declaration, FaultStrategy, hookimpl, setting
 from verniermq.plugins.fault.fewest_failures import FailureCounts, FewestFailures
 from verniermq.plugins.fault.flag import Flag, FlagWithReset
 from verniermq.plugins.fault.latency import Latency, LatencyTable
@@ -26,14 +26,16 @@ from verniermq.plugins.fault.timeout import Timeout, TimeoutMap
 class Config:
     """``[plugins.fault]``"""
 
-    latency: Latency = attrs.field(factory=Latency)
-    """RocketMQ's table of latencies and rests, and its detector."""
-    timeout: Timeout = attrs.field(factory=Timeout)
-    """Avoid a broker for a fixed time after each failure."""
-    flag: Flag = attrs.field(factory=Flag)
-    """Avoid a broker until the next common reset."""
-    fewest_failures: FewestFailures = attrs.field(factory=FewestFailures)
-    """Prefer the brokers that failed least."""
+    latency: Latency = setting(
+        attrs.Factory(Latency),
+        "RocketMQ's table of latencies and rests, and its detector.",
+    )
+    timeout: Timeout = setting(attrs.Factory(Timeout), "Avoid a broker for a fixed time after each failure.")
+    flag: Flag = setting(attrs.Factory(Flag), "Avoid a broker until the next common reset.")
+    fewest_failures: FewestFailures = setting(
+        attrs.Factory(FewestFailures),
+        "Prefer the brokers that failed least.",
+    )
 
 
 def monotonic_ms() -> float:

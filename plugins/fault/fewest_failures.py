@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from verniermq.kernel import MessageQueue
+from verniermq.kernel import MessageQueue, setting
 from verniermq.plugins.fault.rotation import Rotation, is_failure
 
 
@@ -20,10 +20,12 @@ from verniermq.plugins.fault.rotation import Rotation, is_failure
 class FewestFailures:
     """``[plugins.fault.fewest_failures]``"""
 
-    halve_every_ms: int = attrs.field(default=10000, validator=attrs.validators.ge(0))
-    """The period after which counts are halved (rounding down); 0 keeps them for ever."""
-    slow_ms: int = attrs.field(default=1000, validator=attrs.validators.ge(0))
-    """A send that took longer counts as failed; 0 counts none."""
+    halve_every_ms: int = setting(
+        10000,
+        "The period after which counts are halved (rounding down); 0 keeps them for ever.",
+        at_least=0,
+    )
+    slow_ms: int = setting(1000, "A send that took longer counts as failed; 0 counts none.", at_least=0)
 
 
 class FailureCounts:

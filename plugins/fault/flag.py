@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from verniermq.kernel import MessageQueue
+from verniermq.kernel import MessageQueue, setting
 from verniermq.plugins.fault.rotation import Rotation, is_failure
 
 
@@ -22,10 +22,8 @@ from verniermq.plugins.fault.rotation import Rotation, is_failure
 class Flag:
     """``[plugins.fault.flag]``"""
 
-    reset_every_ms: int = attrs.field(default=10000, validator=attrs.validators.ge(1))
-    """The period after which all flags go down."""
-    slow_ms: int = attrs.field(default=1000, validator=attrs.validators.ge(0))
-    """A send that took longer counts as failed; 0 counts none."""
+    reset_every_ms: int = setting(10000, "The period after which all flags go down.", at_least=1)
+    slow_ms: int = setting(1000, "A send that took longer counts as failed; 0 counts none.", at_least=0)
 
 
 class FlagWithReset:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from verniermq.kernel import MessageQueue
+from verniermq.kernel import MessageQueue, setting
 from verniermq.plugins.fault.rotation import Rotation
 
 
@@ -41,24 +41,24 @@ def _ascending(latency: Latency, attribute: attrs.Attribute[tuple[int, ...]], st
 class Latency:
     """``[plugins.fault.latency]``"""
 
-    steps_ms: tuple[int, ...] = attrs.field(
-        default=(50, 100, 550, 1800, 3000, 5000, 15000), validator=_ascending
+    steps_ms: tuple[int, ...] = setting(
+        (50, 100, 550, 1800, 3000, 5000, 15000),
+        "Latencies from which on the rest of the same place applies; below the first there is none.",
+        validator=_ascending,
     )
-    """Latencies from which on the rest of the same place applies; below the first there is none."""
-    rests_ms: tuple[int, ...] = attrs.field(
-        default=(0, 0, 2000, 5000, 6000, 10000, 30000), validator=_same_length
+    rests_ms: tuple[int, ...] = setting(
+        (0, 0, 2000, 5000, 6000, 10000, 30000),
+        "How long a broker is left alone.",
+        validator=_same_length,
     )
-    """How long a broker is left alone."""
-    failure_counts_as_ms: int = attrs.field(default=10000, validator=attrs.validators.ge(0))
-    """The latency that a failed send is taken for."""
-    detect: bool = False
-    """Whether brokers are probed in the background; a remoting failure then makes one unreachable."""
-    detect_every_ms: int = attrs.field(default=3000, validator=attrs.validators.ge(1))
-    """Pause between two rounds of probes."""
-    detect_broker_every_ms: int = attrs.field(default=2000, validator=attrs.validators.ge(0))
-    """A broker is probed at most once in this time."""
-    detect_timeout_ms: int = attrs.field(default=200, validator=attrs.validators.ge(1))
-    """How long a probe may take."""
+    failure_counts_as_ms: int = setting(10000, "The latency that a failed send is taken for.", at_least=0)
+    detect: bool = setting(
+        False,
+        "Whether brokers are probed in the background; a remoting failure then makes one unreachable.",
+    )
+    detect_every_ms: int = setting(3000, "Pause between two rounds of probes.", at_least=1)
+    detect_broker_every_ms: int = setting(2000, "A broker is probed at most once in this time.", at_least=0)
+    detect_timeout_ms: int = setting(200, "How long a probe may take.", at_least=1)
 
     def rest_after(self, latency_ms: float) -> int:
         place = bisect_right(self.steps_ms, latency_ms)

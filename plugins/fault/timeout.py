@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from verniermq.kernel import MessageQueue
+from verniermq.kernel import MessageQueue, setting
 from verniermq.plugins.fault.rotation import Rotation, is_failure
 
 
@@ -21,12 +21,13 @@ from verniermq.plugins.fault.rotation import Rotation, is_failure
 class Timeout:
     """``[plugins.fault.timeout]``"""
 
-    avoid_ms: int = attrs.field(default=30000, validator=attrs.validators.ge(0))
-    """How long a failure keeps producers away."""
-    clean_every_ms: int = attrs.field(default=1000, validator=attrs.validators.ge(0))
-    """Pause between two rounds of the cleaner; 0 cleans at every send."""
-    slow_ms: int = attrs.field(default=1000, validator=attrs.validators.ge(0))
-    """A send that took longer counts as failed; 0 counts none."""
+    avoid_ms: int = setting(30000, "How long a failure keeps producers away.", at_least=0)
+    clean_every_ms: int = setting(
+        1000,
+        "Pause between two rounds of the cleaner; 0 cleans at every send.",
+        at_least=0,
+    )
+    slow_ms: int = setting(1000, "A send that took longer counts as failed; 0 counts none.", at_least=0)
 
 
 class TimeoutMap:

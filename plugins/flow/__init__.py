@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import attrs
 
-from verniermq.kernel import Broker, Clock, Declaration, Handler, Service, SystemClock, hookimpl
+from verniermq.kernel import Broker, Clock, Declaration, Handler, Service, SystemClock, hookimpl, setting
 from verniermq.plugins.flow import report
 from verniermq.plugins.flow.broker import Doorkeeper
 from verniermq.plugins.flow.engine import MAX_RESOURCES, Engine
@@ -29,14 +29,17 @@ SHOWN_RESOURCES: Final = 100
 class Config:
     """``[plugins.flow]``"""
 
-    rules: tuple[FlowRule, ...] = ()
-    """How much may pass: ``[[plugins.flow.rules]]``."""
-    breakers: tuple[BreakerRule, ...] = ()
-    """When nothing may pass for a while: ``[[plugins.flow.breakers]]``."""
-    system: SystemRule = attrs.field(factory=SystemRule)
-    """Limits for all sends and pulls together."""
-    max_resources: int = attrs.field(default=MAX_RESOURCES, validator=attrs.validators.ge(1))
-    """How many resources are kept apart at most; idle ones make room for new ones."""
+    rules: tuple[FlowRule, ...] = setting((), "How much may pass: [[plugins.flow.rules]].")
+    breakers: tuple[BreakerRule, ...] = setting(
+        (),
+        "When nothing may pass for a while: [[plugins.flow.breakers]].",
+    )
+    system: SystemRule = setting(attrs.Factory(SystemRule), "Limits for all sends and pulls together.")
+    max_resources: int = setting(
+        MAX_RESOURCES,
+        "How many resources are kept apart at most; idle ones make room for new ones.",
+        at_least=1,
+    )
 
 
 @attrs.define(eq=False)

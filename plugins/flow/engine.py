@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from verniermq.plugins.flow.breaker import Breaker
 from verniermq.plugins.flow.gate import Gate, Resource
-from verniermq.plugins.flow.rules import KINDS, BreakerRule, FlowRule, Kind, SystemRule
+from verniermq.plugins.flow.rules import BreakerRule, FlowRule, Kind, SystemRule
 from verniermq.plugins.flow.shaping import Shaper
 from verniermq.plugins.flow.system import SystemProtection
 
@@ -44,7 +44,11 @@ class Engine:
         self._rules: tuple[FlowRule, ...] = ()
         self._breakers: tuple[BreakerRule, ...] = ()
         self.system: SystemProtection | None = None
-        self._by_group = self._by_topic = self._by_client = self._by_request = False
+        self._by_group = self._by_topic = False
+        self.limits_clients = self.limits_requests = False
+        """Whether a rule speaks of clients, or of kinds of requests."""
+        self.is_active = False
+        """Whether there is any rule at all."""
         self.load(rules, breakers, system)
 
     @property
@@ -69,26 +73,15 @@ class Engine:
         else:
             self.system.rule = system
         kinds = {rule.kind for rule in self.rules}
-        self._by_group, self._by_topic, self._by_client, self._by_request = [kind in kinds for kind in KINDS]
+        self._by_group, self._by_topic = "resource" in kinds, "topic" in kinds
+        self.limits_clients, self.limits_requests = "client" in kinds, "request" in kinds
+        self.is_active = bool(kinds) or self.system is not None
         self._gates.clear()
         for resource in list(self._resources.values()):
             kind, _, name = resource.name.partition(" ")
             self._compile(resource, kind, name)  # type: ignore[arg-type]  # we wrote the name ourselves
             if not resource.shapers and not resource.breakers:
                 del self._resources[resource.name]
-
-    @property
-    def is_active(self) -> bool:
-        """Whether there is any rule at all."""
-        return bool(self._rules or self._breakers or self.system)
-
-    @property
-    def limits_clients(self) -> bool:
-        return self._by_client
-
-    @property
-    def limits_requests(self) -> bool:
-        return self._by_request
 
     def gate(
         self, group: str, topic: str, client: str = "", request: str = "", *, inbound: bool = True
@@ -100,8 +93,8 @@ class Engine:
         key = (
             group if self._by_group else "",
             topic if self._by_group or self._by_topic else "",
-            client if self._by_client else "",
-            request if self._by_request else "",
+            client if self.limits_clients else "",
+            request if self.limits_requests else "",
             inbound,
         )
         try:
@@ -117,8 +110,8 @@ class Engine:
         names: tuple[tuple[Kind, str, bool], ...] = (
             ("resource", f"{group}:{topic}", self._by_group),
             ("topic", topic, self._by_topic),
-            ("client", client, self._by_client),
-            ("request", request, self._by_request),
+            ("client", client, self.limits_clients),
+            ("request", request, self.limits_requests),
         )
         for kind, name, is_used in names:
             resource = self._resource(kind, name) if is_used else None

@@ -28,6 +28,7 @@ from typing import Literal
 
 import attrs
 
+from verniermq.kernel import setting
 from verniermq.plugins.flow.breaker import Breaker, Measure
 from verniermq.plugins.flow.shaping import Concurrency, Reject, Shaper, UniformRate, WarmUp, WarmUpUniformRate
 
@@ -40,14 +41,13 @@ KINDS: tuple[Kind, ...] = ("resource", "topic", "client", "request")
 class Target:
     """What a rule concerns: exactly one of the four."""
 
-    resource: str = ""
-    """``group:topic``, as ``billing:orders`` or ``billing:*``."""
-    topic: str = ""
-    """A topic, whoever sends to it or reads it."""
-    client: str = ""
-    """A client id, which begins with the address: ``10.1.*``; just the address before the first heartbeat."""
-    request: str = ""
-    """A kind of request, as ``PULL_MESSAGE``."""
+    resource: str = setting("", "group:topic, as billing:orders or billing:*.")
+    topic: str = setting("", "A topic, whoever sends to it or reads it.")
+    client: str = setting(
+        "",
+        "A client id, which begins with the address: 10.1.*; just the address before the first heartbeat.",
+    )
+    request: str = setting("", "A kind of request, as PULL_MESSAGE.")
 
     def __attrs_post_init__(self) -> None:
         named = [kind for kind in KINDS if getattr(self, kind)]
@@ -74,16 +74,21 @@ class Target:
 class FlowRule(Target):
     """``[[plugins.flow.rules]]`` (Sentinel: ``FlowRule``)"""
 
-    count: float = attrs.field(validator=attrs.validators.ge(0))
-    """How many a second, or how many at a time."""
-    grade: Literal["qps", "concurrency"] = "qps"
-    """What is counted: calls a second, or calls that run at the same time."""
-    behaviour: Literal["reject", "uniform_rate", "warm_up", "warm_up_uniform_rate"] = "reject"
-    """What happens to what is too much; concurrency can only be rejected."""
-    warm_up_s: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """How long it takes from cold to warm."""
-    max_queueing_ms: int = attrs.field(default=500, validator=attrs.validators.ge(0))
-    """The longest that uniform rate makes a call wait; a call that would wait longer is refused."""
+    count: float = setting(attrs.NOTHING, "How many a second, or how many at a time.", at_least=0)
+    grade: Literal["qps", "concurrency"] = setting(
+        "qps",
+        "What is counted: calls a second, or calls that run at the same time.",
+    )
+    behaviour: Literal["reject", "uniform_rate", "warm_up", "warm_up_uniform_rate"] = setting(
+        "reject",
+        "What happens to what is too much; concurrency can only be rejected.",
+    )
+    warm_up_s: int = setting(10, "How long it takes from cold to warm.", at_least=1)
+    max_queueing_ms: int = setting(
+        500,
+        "The longest that uniform rate makes a call wait; a call that would wait longer is refused.",
+        at_least=0,
+    )
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -115,18 +120,19 @@ class FlowRule(Target):
 class BreakerRule(Target):
     """``[[plugins.flow.breakers]]`` (Sentinel: ``DegradeRule``)"""
 
-    measure: Measure = "slow_ratio"
-    """What makes it open: the share of slow calls, the share of failed ones, or the number of failed ones."""
-    limit: float = attrs.field(default=1.0, validator=attrs.validators.ge(0))
-    """More than this opens it: a share from 0 to 1, or a number of errors. All calls slow: 1.0."""
-    max_rt_ms: int = attrs.field(default=1000, validator=attrs.validators.ge(0))
-    """A call that took longer is slow."""
-    recovery_s: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """How long it stays open before a probe."""
-    least_calls: int = attrs.field(default=5, validator=attrs.validators.ge(1))
-    """With fewer calls in the interval it stays closed."""
-    interval_ms: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
-    """How long calls are counted before counting starts again."""
+    measure: Measure = setting(
+        "slow_ratio",
+        "What makes it open: the share of slow calls, the share of failed ones, or the number of failed ones.",
+    )
+    limit: float = setting(
+        1.0,
+        "More than this opens it: a share from 0 to 1, or a number of errors. All calls slow: 1.0.",
+        at_least=0,
+    )
+    max_rt_ms: int = setting(1000, "A call that took longer is slow.", at_least=0)
+    recovery_s: int = setting(10, "How long it stays open before a probe.", at_least=1)
+    least_calls: int = setting(5, "With fewer calls in the interval it stays closed.", at_least=1)
+    interval_ms: int = setting(1000, "How long calls are counted before counting starts again.", at_least=1)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -149,28 +155,19 @@ class BreakerRule(Target):
         return f"{self.kind} {self.pattern!r} breaks above {self.limit:g} {what}, for {self.recovery_s} s"
 
 
-def _share(instance: object, attribute: attrs.Attribute[float | None], value: float | None) -> None:
-    if value is not None and not 0 <= value <= 1:
-        raise ValueError(f"{attribute.name} is {value:g}, expected a share from 0 to 1")
-
-
-_limit = attrs.validators.optional(attrs.validators.ge(0))
-
-
 @attrs.frozen(kw_only=True)
 class SystemRule:
     """``[plugins.flow.system]`` (Sentinel: ``SystemRule``); what is not set is not limited."""
 
-    qps: float | None = attrs.field(default=None, validator=_limit)
-    """Calls a second, all together."""
-    concurrency: int | None = attrs.field(default=None, validator=_limit)
-    """Calls that run at the same time."""
-    average_rt_ms: float | None = attrs.field(default=None, validator=_limit)
-    """The mean response time of the last second."""
-    load: float | None = attrs.field(default=None, validator=_limit)
-    """The machine's load of the last minute; counts only while calls queue up."""
-    cpu: float | None = attrs.field(default=None, validator=_share)
-    """The share of all cores in use, from 0 to 1."""
+    qps: float | None = setting(None, "Calls a second, all together.", at_least=0)
+    concurrency: int | None = setting(None, "Calls that run at the same time.", at_least=0)
+    average_rt_ms: float | None = setting(None, "The mean response time of the last second.", at_least=0)
+    load: float | None = setting(
+        None,
+        "The machine's load of the last minute; counts only while calls queue up.",
+        at_least=0,
+    )
+    cpu: float | None = setting(None, "The share of all cores in use, from 0 to 1.", at_least=0, at_most=1)
 
     @property
     def limits_anything(self) -> bool:

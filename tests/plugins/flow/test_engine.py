@@ -296,8 +296,8 @@ def test_a_rule_that_makes_no_sense_is_refused(rule: dict[str, object], why: str
 def test_a_ratio_above_one_and_a_share_above_one_are_refused() -> None:
     with pytest.raises(ValueError, match="a ratio is at most 1"):
         BreakerRule(topic="a", measure="error_ratio", limit=5)
-    with pytest.raises(ValueError, match="a share from 0 to 1"):
-        SystemRule(cpu=90)
+    with pytest.raises(ConfigError, match="cpu = 90"):
+        structure(Config, {"system": {"cpu": 90}}, "plugins.flow")
 
 
 def test_rules_and_figures_can_be_read() -> None:
