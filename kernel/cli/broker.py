@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
@@ -79,14 +79,16 @@ def broker(
 async def _run(
     configuration: Configuration, reread: Callable[[], Configuration] | None, ready_file: Path | None, started: float
 ) -> None:
-    async with Broker(configuration, reread=reread) as running:
-        console.print(_banner(running, time.perf_counter() - started))
-        if ready_file is not None:
-            _write_ready_file(ready_file, running)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_wait_for_signal, running)
-            await running.stop_requested.wait()
-            tasks.cancel_scope.cancel()
+    # Signals are ours before anybody can know that there is a broker to send one to.
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with Broker(configuration, reread=reread) as running:
+            console.print(_banner(running, time.perf_counter() - started))
+            if ready_file is not None:
+                _write_ready_file(ready_file, running)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_wait_for_signal, signals, running)
+                await running.stop_requested.wait()
+                tasks.cancel_scope.cancel()
     if running.stop_reason:
         raise click.ClickException(running.stop_reason)
 
@@ -100,12 +102,11 @@ def _set_up_logging(level: str) -> None:
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
-async def _wait_for_signal(running: Broker) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for number in signals:
-            console.print(f"{signal.Signals(number).name}: stopping; everything taken is answered and written first")
-            running.stop_requested.set()
-            return
+async def _wait_for_signal(signals: AsyncIterator[signal.Signals], running: Broker) -> None:
+    async for number in signals:
+        console.print(f"{signal.Signals(number).name}: stopping; everything taken is answered and written first")
+        running.stop_requested.set()
+        return
 
 
 def _banner(running: Broker, seconds: float) -> Table:
