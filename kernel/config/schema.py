@@ -165,7 +165,7 @@ class PullSettings:
         parse_duration("25s"), "How long a pull may be held; clients give up after 30s.", at_least=0, at_most=3600
     )
     max_scan: int = setting(
-        4096, "How many queue entries one filtered pull looks at before it answers.", at_least=1, at_most=10**7
+        1024, "How many queue entries one filtered pull looks at before it answers.", at_least=1, at_most=10**7
     )
 
 
