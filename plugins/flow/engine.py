@@ -3,8 +3,8 @@
     ("SEND_MESSAGE_V2", "billing", "orders", "10.0.0.5@7")  →  Gate(billing:orders, topic orders)
 
 Kinds of which no rule speaks stay out of the key, so a million clients make one entry as long as no rule is about
-clients. Names come from peers, hence the number of entries is bounded: when it is reached, idle resources
-are dropped, and start again from nothing should they come back.
+clients. Names come from peers, hence the number of entries is bounded: when it is reached, resources that were not
+called since the last time are dropped, and start again from nothing should they come back.
 
 New rules may come at any time. A rule that stays keeps its figures and its place in time, per resource: editing the
 limit of one topic neither cools down nor lets loose another.
@@ -143,8 +143,18 @@ class Engine:
         resource.breakers = [_kept(rule, old_breakers) or (rule, rule.breaker()) for rule in breakers]
 
     def _drop_idle(self) -> None:
+        """Drop the resources that nobody called since the last time; those in use keep their figures.
+
+        So whoever makes up names cannot make the broker forget how much of a real one has passed.
+        """
         self._gates.clear()
-        self._resources = {name: resource for name, resource in self._resources.items() if resource.node.running}
+        kept = {}
+        for name, resource in self._resources.items():
+            calls = resource.node.passed + resource.node.blocked
+            if resource.node.running or calls != resource.calls_before:
+                resource.calls_before = calls
+                kept[name] = resource
+        self._resources = kept
 
 
 def _kept(rule: RuleT, old: list[tuple[RuleT, AppliedT]]) -> tuple[RuleT, AppliedT] | None:

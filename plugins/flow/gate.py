@@ -41,6 +41,8 @@ class Resource:
     node: Node = attrs.Factory(Node)
     shapers: list[tuple[FlowRule, Shaper]] = attrs.Factory(list)
     breakers: list[tuple[BreakerRule, Breaker]] = attrs.Factory(list)
+    calls_before: int = 0
+    """Calls up to the last time that idle resources were dropped."""
 
 
 class Gate:
