@@ -1,7 +1,7 @@
 # Every target sets up what it needs on a machine that has Python 3.11 and make.
 # make run starts a broker; make test runs the tests; make help lists the rest.
 
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
