@@ -235,7 +235,9 @@ class _Parser:
 
 
 def _has_reference(text: bytes | bytearray | memoryview | str) -> bool:
-    return '"$ref"' in text if isinstance(text, str) else b'"$ref"' in bytes(text)
+    if isinstance(text, str):
+        return '"$ref"' in text
+    return b'"$ref"' in (bytes(text) if isinstance(text, memoryview) else text)
 
 
 def _resolve(value: Any, root: Any, depth: int) -> Any:

@@ -20,8 +20,13 @@ from pathlib import Path
 
 from verniermq.kernel.errors import SegmentSizeMismatch
 
-sync_data = getattr(os, "fdatasync", os.fsync)
-"""Data and length are durable after it; the times in the inode need not be."""
+
+def sync_data(descriptor: int) -> None:
+    """Make a file's data and length durable; the times in its inode need not be."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
 
 
 def sync_directory(path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tests.kernel.commitlog.stores import BORN, HOST, SEGMENT, bodies, make_store, open_store, pending
@@ -225,10 +226,10 @@ async def test_the_messages_of_one_turn_are_dispatched_as_one_batch(store: Store
     store.append(pending(body=b"one", properties={"TAGS": "a"}))
     store.append_batch([pending(body=b"two"), pending(body=b"three")])
     assert store.max_offset("T1", 0) == 0
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
     assert store.max_offset("T1", 0) == 3
     store.append(pending())
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
 
     assert [len(batch) for batch in batches] == [3, 1]
     event = batches[0][0]
