@@ -8,10 +8,12 @@ from verniermq.kernel.broker import Broker
 from verniermq.kernel.clients import ClientRegistry, ConsumerGroup, LiveSubscription, Member
 from verniermq.kernel.clock import Clock, ManualClock, SystemClock
 from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
+from verniermq.kernel.commitlog.encode import encode as encode_record
 from verniermq.kernel.commitlog.mapped import MappedFile
 from verniermq.kernel.commitlog.record import decode as decode_record
 from verniermq.kernel.commitlog.record import decode_all as decode_records
 from verniermq.kernel.config import Configuration, Duration, Size, format_duration, parse_duration, setting
+from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.offsets import ConsumerOffsets
 from verniermq.kernel.errors import (
     BadField,
@@ -46,6 +48,7 @@ from verniermq.kernel.host import PluginHost
 from verniermq.kernel.jsonfile import JsonFile, object_keyed_map, parse_fastjson
 from verniermq.kernel.loop import backend_options
 from verniermq.kernel.message import (
+    AUTO_CREATE_TOPIC,
     DEAD_LETTER_PREFIX,
     MATCH_ALL,
     RETRY_PREFIX,
@@ -76,6 +79,7 @@ from verniermq.kernel.versions import DataVersion
 
 __all__ = [
     "API_VERSION",
+    "AUTO_CREATE_TOPIC",
     "DEAD_LETTER_PREFIX",
     "MATCH_ALL",
     "RETRY_PREFIX",
@@ -91,6 +95,7 @@ __all__ = [
     "Configuration",
     "Connection",
     "ConnectionLost",
+    "ConsumeQueue",
     "ConsumerGroup",
     "ConsumerOffsets",
     "Consuming",
@@ -156,6 +161,7 @@ __all__ = [
     "connect",
     "decode_record",
     "decode_records",
+    "encode_record",
     "format_duration",
     "format_properties",
     "hookimpl",

@@ -32,6 +32,12 @@ BUILTIN: Final[dict[str, Builtin]] = {
         Builtin("filter", "verniermq.plugins.filter.tag:Plugin"),
         Builtin("sql", "verniermq.plugins.filter.sql:Plugin"),
         Builtin(
+            "txn",
+            "verniermq.plugins.txn:Plugin",
+            requests=(R.END_TRANSACTION, R.RESUME_CHECK_HALF_MESSAGE),
+            properties=(Property.TRANSACTION_PREPARED,),
+        ),
+        Builtin(
             "schedule",
             "verniermq.plugins.schedule:Plugin",
             requests=(R.GET_ALL_DELAY_OFFSET,),
