@@ -43,6 +43,8 @@ BUILTIN: Final[dict[str, Builtin]] = {
             requests=(R.GET_ALL_DELAY_OFFSET,),
             properties=(Property.DELAY,),
         ),
+        Builtin("retry", "verniermq.plugins.retry:Plugin", requests=(R.CONSUMER_SEND_MSG_BACK,)),
+        Builtin("order", "verniermq.plugins.order:Plugin", requests=(R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ)),
     )
 }
 

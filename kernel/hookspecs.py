@@ -131,6 +131,14 @@ def members_changed(group: str) -> None:
     """Hear that a consumer group gained or lost a member or changed its subscriptions. Plain ``def``."""
 
 
+@hookspec(firstresult=True)
+def group_is_ordered(group: str) -> bool | None:
+    """Say whether a consumer group works in order just now: a member of it holds the lock of a queue.
+
+    The first plugin with an answer decides; silence means no. Asked by ``retry``, answered by ``order``.
+    """
+
+
 @hookspec
 def topics_changed(changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
     """Hear of created, altered and deleted topics, soon after it happened. Plain ``def``.

@@ -32,6 +32,7 @@ PLAIN_ONLY = frozenset(
     {
         "broker_created", "system_topics", "tags_coders", "redispatch_from", "request_handlers", "services",
         "settings_changed", "connection_opened", "connection_closed", "members_changed", "topics_changed",
+        "group_is_ordered",
         "confirm_append", "compile_filter", "log_trimmed", "runtime_info", "allocate_queues", "fault_strategy",
     }
 )  # fmt: skip

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import attrs
 import orjson
 
 from verniermq.kernel import (
+    Broker,
     Command,
     Connection,
+    ManualClock,
     RequestCode,
     ResponseCode,
     StoredMessage,
@@ -18,6 +22,7 @@ from verniermq.kernel import (
     decode_records,
     format_properties,
 )
+from verniermq.kernel.testing import running_broker
 
 
 @attrs.define(eq=False)
@@ -70,6 +75,13 @@ class Peer:
     async def bodies(self, topic: str, queue: int = 0) -> list[bytes]:
         return [message.body for message in await self.pull(topic, queue)]
 
+    async def fail(self, message: StoredMessage, group: str, level: int = 0, **fields: object) -> Command:
+        """Give a message back as a consumer does that could not process it."""
+        return await self.ask(
+            RequestCode.CONSUMER_SEND_MSG_BACK, offset=message.commit_log_offset, group=group, delayLevel=level,
+            originMsgId=message.offset_message_id, originTopic=message.topic, **fields,
+        )  # fmt: skip
+
     async def heartbeat(self, group: str, topics: Iterable[str] = ()) -> None:
         subscriptions = [{"topic": topic, "subString": "*", "expressionType": "TAG"} for topic in topics]
         consumer = {"groupName": group, "messageModel": "CLUSTERING", "subscriptionDataSet": subscriptions}
@@ -85,3 +97,10 @@ async def peer(address: str, client_id: str = "127.0.0.1@test") -> AsyncIterator
     finally:
         connection.close()
         await connection.wait_closed()
+
+
+@asynccontextmanager
+async def served(store: Path, clock: ManualClock | None = None, **settings: Any) -> AsyncIterator[tuple[Broker, Peer]]:
+    """A broker of the test's own, and a client of it."""
+    async with running_broker(store, clock=clock, **settings) as broker, peer(broker.address) as client:
+        yield broker, client

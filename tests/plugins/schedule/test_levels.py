@@ -7,9 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.plugins.peer import peer
+from tests.plugins.peer import peer, served
 from verniermq.kernel import ManualClock, RequestCode, ResponseCode
-from verniermq.kernel.testing import broker_process, running_broker
+from verniermq.kernel.testing import broker_process
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 async def test_a_message_comes_when_its_level_is_over_and_not_before(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         await client.sent("orders", b"later", queue=2, DELAY=2, TAGS="paid", colour="blue")
 
         await clock.advance(4.999)
@@ -40,7 +40,7 @@ async def test_a_message_comes_when_its_level_is_over_and_not_before(tmp_path: P
 
 async def test_the_waiting_record_and_its_entry_are_as_rocketmq_has_them(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (broker, client):
         answer = await client.sent("orders", queue=3, DELAY=3)
 
         queue = broker.store.queue(SCHEDULE, 2)
@@ -58,20 +58,19 @@ async def test_the_waiting_record_and_its_entry_are_as_rocketmq_has_them(tmp_pat
 async def test_a_level_above_the_highest_counts_as_the_highest(tmp_path: Path) -> None:
     clock = ManualClock()
     levels = ["1s", "3s"]
-    async with running_broker(tmp_path, clock=clock, plugins__schedule__levels=levels) as broker:
-        async with peer(broker.address) as client:
-            await client.sent("orders", DELAY=99)
+    async with served(tmp_path, clock, plugins__schedule__levels=levels) as (_, client):
+        await client.sent("orders", DELAY=99)
 
-            await clock.advance(2.999)
-            early = await client.bodies("orders")
-            await clock.advance(0.001)
+        await clock.advance(2.999)
+        early = await client.bodies("orders")
+        await clock.advance(0.001)
 
-            assert early == []
-            assert await client.bodies("orders") == [b"hello"]
+        assert early == []
+        assert await client.bodies("orders") == [b"hello"]
 
 
 async def test_level_zero_is_no_delay_and_a_word_is_refused(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, peer(broker.address) as client:
+    async with served(tmp_path) as (_, client):
         await client.sent("orders", DELAY=0)
         refused = await client.send("orders", DELAY="soon")
 
@@ -82,7 +81,7 @@ async def test_level_zero_is_no_delay_and_a_word_is_refused(tmp_path: Path) -> N
 
 async def test_levels_do_not_wait_for_each_other(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         for level in (5, 4, 3, 2, 1):
             await client.sent("orders", str(level).encode(), DELAY=level)
 
@@ -93,7 +92,7 @@ async def test_levels_do_not_wait_for_each_other(tmp_path: Path) -> None:
 
 async def test_many_that_are_due_together_come_in_the_order_they_were_sent(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         sent = [str(number).encode() for number in range(500)]
         for body in sent:
             await client.sent("orders", body, DELAY=1)
@@ -105,14 +104,14 @@ async def test_many_that_are_due_together_come_in_the_order_they_were_sent(tmp_p
 
 async def test_what_fell_due_while_the_broker_was_down_comes_at_its_start_in_order(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         for number in range(3):
             await client.sent("orders", str(number).encode(), DELAY=3)
             await clock.advance(1)
         await client.sent("orders", b"much later", DELAY=18)
 
     await clock.advance(600)
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         await clock.advance(0)
 
         assert await client.bodies("orders") == [b"0", b"1", b"2"]
@@ -123,11 +122,11 @@ async def test_what_fell_due_while_the_broker_was_down_comes_at_its_start_in_ord
 async def test_nothing_comes_twice_after_an_orderly_stop(tmp_path: Path) -> None:
     clock = ManualClock()
     for _ in range(3):
-        async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+        async with served(tmp_path, clock) as (_, client):
             await client.sent("orders", DELAY=1)
             await clock.advance(1)
 
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         await clock.advance(10)
 
         assert len(await client.bodies("orders")) == 3
@@ -138,43 +137,42 @@ async def test_nothing_comes_twice_after_an_orderly_stop(tmp_path: Path) -> None
 
 async def test_the_offsets_of_an_apache_broker_are_taken_over(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         for number in range(3):
             await client.sent("orders", str(number).encode(), DELAY=1)
 
     # Bare integer keys, as its writer leaves them; offset 2 means that two were delivered.
     (tmp_path / "config" / "delayOffset.json").write_text('{\n\t"offsetTable":{1:2,7:400\n\t}\n}')
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         await clock.advance(5)
 
         assert await client.bodies("orders") == [b"2"]
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         answer = await client.ask_well(RequestCode.GET_ALL_DELAY_OFFSET)
         assert orjson.loads(answer.body)["offsetTable"] == {"1": 3, "7": 400}
 
 
 async def test_messages_of_a_level_that_was_taken_out_of_the_list_still_come(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (_, client):
         await client.sent("orders", DELAY=4)
 
-    async with running_broker(tmp_path, clock=clock, plugins__schedule__levels=["1s"]) as broker:
-        async with peer(broker.address) as client:
-            await clock.advance(30)
+    async with served(tmp_path, clock, plugins__schedule__levels=["1s"]) as (_, client):
+        await clock.advance(30)
 
-            assert await client.bodies("orders") == [b"hello"]
+        assert await client.bodies("orders") == [b"hello"]
 
 
 async def test_half_a_transaction_is_not_delayed(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (broker, client):
         await client.send("orders", flags=4, TRAN_MSG="true", DELAY=1)
 
         assert broker.store.queue(SCHEDULE, 0) is None
 
 
 async def test_without_the_plugin_the_answer_names_it(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with served(tmp_path, plugins__enable=[]) as (_, client):
         answer = await client.send("orders", DELAY=1)
 
         assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -184,7 +182,7 @@ async def test_without_the_plugin_the_answer_names_it(tmp_path: Path) -> None:
 
 async def test_a_store_that_refuses_writes_holds_delivery_up_and_loses_nothing(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock=clock) as broker, peer(broker.address) as client:
+    async with served(tmp_path, clock) as (broker, client):
         await client.sent("orders", b"first", DELAY=1)
         await client.sent("orders", b"second", DELAY=1)
         broker.store.refuse_writes("the disk is full", "test")
