@@ -1,0 +1,36 @@
+"""The Python client, for VernierMQ and for Apache RocketMQ alike: pure Python, async first.
+
+::
+
+    from verniermq.client import Message, Producer
+
+    async with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+        await producer.send(Message("topic", b"body", tags="paid", keys=["T1"]))
+
+The same names, blocking and safe from any thread, are in :mod:`verniermq.client.sync`.
+"""
+
+from verniermq.client.admin import Admin, TopicInfo
+from verniermq.client.consumer.pull import PullConsumer
+from verniermq.client.consumer.subscription import Sql
+from verniermq.client.message import ReceivedMessage
+from verniermq.client.producer import Producer
+from verniermq.client.results import PullResult, PullStatus, SendResult, SendStatus
+from verniermq.client.signing import Credentials
+from verniermq.kernel import Message, MessageQueue
+
+__all__ = [
+    "Admin",
+    "Credentials",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "ReceivedMessage",
+    "SendResult",
+    "SendStatus",
+    "Sql",
+    "TopicInfo",
+]

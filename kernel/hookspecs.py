@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from verniermq.kernel.remoting import Command, Connection, Handler
     from verniermq.kernel.store import Appended, DispatchEvent, TagsCoder
     from verniermq.kernel.topics import TopicConfig
+    from verniermq.kernel.traffic import Consuming, Sending
 
 
 # --- a broker comes up ---------------------------------------------------------------------
@@ -246,3 +247,31 @@ def fault_strategy(name: str) -> FaultStrategy | None:
 
     Asked once per producer with the name from its settings; ``None`` for a name that is not yours.
     """
+
+
+@hookspec
+def before_send(sending: Sending) -> Awaitable[None] | None:
+    """Change, delay or refuse a message before a producer sends it (RocketMQ: ``SendMessageHook``).
+
+    Called once per message, not once per try. Raise ``RequestRefused`` to refuse it: the caller of the send gets that
+    error. An ``async`` implementation makes this send wait.
+    """
+
+
+@hookspec
+def after_send(sending: Sending) -> Awaitable[None] | None:
+    """Hear how a send ended, well or with an error. Used for traces."""
+
+
+@hookspec
+def before_consume(consuming: Consuming) -> Awaitable[None] | None:
+    """Hear of messages that are about to be handed to a consumer's handler, and delay them or hand them back.
+
+    An ``async`` implementation makes them wait (flow rules spread them this way); ``RequestRefused`` means: not now,
+    and the messages are offered again later as if the handler had failed.
+    """
+
+
+@hookspec
+def after_consume(consuming: Consuming) -> Awaitable[None] | None:
+    """Hear what became of them."""

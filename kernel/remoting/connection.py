@@ -20,6 +20,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import attrs
@@ -288,16 +289,34 @@ class Connection(asyncio.Protocol):
             await self._wait_until_writable(command, timeout)
         if self.closed:
             raise ConnectionLost(self.peer_address)
+        return await self.begin(command, timeout)
+
+    def begin(self, command: Command, timeout: float = 3.0) -> asyncio.Future[Command]:
+        """Send a request and return at once; the future gets the answer, or what :meth:`request` would raise.
+
+        For many requests under way at a time without a task for each. Mind :attr:`is_writable` between them.
+
+        Raises:
+            ConnectionLost: the peer is gone already.
+        """
+        if self.closed:
+            raise ConnectionLost(self.peer_address)
         future: asyncio.Future[Command] = self._loop.create_future()
         opaque = self._number(command)
+        self._send(command)
         self._waiting[opaque] = future
         timer = self._loop.call_later(timeout, self._expire, future, command.code, timeout)
-        try:
-            self._send(command)
-            return await future
-        finally:
-            timer.cancel()
-            self._waiting.pop(opaque, None)
+        future.add_done_callback(partial(self._done, opaque, timer))
+        return future
+
+    def _done(self, opaque: int, timer: asyncio.TimerHandle, future: asyncio.Future[Command]) -> None:
+        timer.cancel()
+        self._waiting.pop(opaque, None)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer reads as fast as we write; wait with :meth:`drain` otherwise."""
+        return not self._paused
 
     def oneway(self, command: Command) -> bool:
         """Send a request that is not answered; say whether there was still a connection to put it on."""

@@ -1,0 +1,224 @@
+"""What every client is made of: connections, name servers, routes, a heartbeat, and a beginning and an end.
+
+A client that has started has really reached a name server and a broker; where there is none, starting fails within
+the timeouts instead of looking fine.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from types import TracebackType
+from typing import Any, ClassVar, Self, Unpack
+
+import anyio
+import orjson
+
+from verniermq.client.api import BrokerApi
+from verniermq.client.background import Background
+from verniermq.client.connection import ConnectionPool
+from verniermq.client.errors import BrokerUnreachable, NoBroker, NotRunning, OtherProcess
+from verniermq.client.identity import client_id
+from verniermq.client.nameservers import NameServers
+from verniermq.client.options import ConnectionOptions, Options
+from verniermq.client.plugins import make_host
+from verniermq.client.routes import MASTER, Routes
+from verniermq.kernel import Command, Connection, Handler, PluginHost, RemotingError, RequestCode, UnexpectedAnswer
+
+logger = logging.getLogger(__name__)
+
+
+class Client:
+    """The base of producers, consumers and the administrator; an async context manager."""
+
+    default_plugins: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, **connection: Unpack[ConnectionOptions]) -> None:
+        self.options = Options(**connection)
+        self.client_id = ""
+        """``ip@instance``, known once started."""
+        self.host: PluginHost
+        self._state = "was not started"
+        self._pid = 0
+        self._pool: ConnectionPool
+        self._name_servers: NameServers
+        self._routes: Routes
+        self._api: BrokerApi
+        self._background: Background
+
+    @property
+    def _what(self) -> str:
+        return type(self).__name__
+
+    # --- start and close -------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Connect. ``async with`` does it too.
+
+        Raises:
+            NameServerUnreachable, NoBroker, BrokerUnreachable: there is nobody to talk to.
+        """
+        if self._state == "runs":
+            return self
+        self._pid = os.getpid()
+        self.client_id = client_id(self._instance_name())
+        self.host = make_host(self.options.plugins, self._wanted_plugins())
+        options = self.options
+        self._pool = ConnectionPool(
+            self._handlers(),
+            credentials=options.credentials,
+            tls=options.ssl_context(),
+            connect_timeout=options.connect_timeout,
+            greet=self._greet,
+            strangers=frozenset(options.namesrv),
+        )
+        self._name_servers = NameServers(self._pool, options.namesrv, options.request_timeout)
+        self._routes = Routes(self._name_servers)
+        self._api = BrokerApi(self._pool, options.request_timeout)
+        self._background = Background(self._what)
+        await self._background.start()
+        self._state = "runs"
+        try:
+            await self._reach_somebody()
+            self._background.every(options.route_interval, self._routes.refresh)
+            self._background.every(options.heartbeat_interval, self._heartbeat)
+            await self._started()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._end()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Finish what is under way, say goodbye, and close the connections. A second call does nothing."""
+        if self._state != "runs" or self._pid != os.getpid():
+            return
+        self._state = "is closing"
+        try:
+            await self._stopping()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._end()
+
+    async def _end(self) -> None:
+        await self._background.close()
+        await self._pool.close()
+        self._state = "is closed"
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _ensure_running(self) -> None:
+        """
+        Raises:
+            NotRunning, OtherProcess: this client cannot be used now, or here.
+        """
+        if self._state != "runs":
+            raise NotRunning(self._what, self._state)
+        if self._pid != os.getpid():
+            raise OtherProcess(self._what, self._pid)
+
+    async def _reach_somebody(self) -> None:
+        """One broker is enough: which ones are needed is known when the topics are."""
+        try:
+            brokers = await self._name_servers.brokers()
+        except UnexpectedAnswer as error:
+            logger.debug("the name server does not list its brokers reason=%s", error)
+            return
+        masters = [ids[MASTER] for ids in brokers.values() if MASTER in ids]
+        if not masters:
+            raise NoBroker(self._name_servers.text)
+        random.shuffle(masters)
+        reasons: list[tuple[str, str]] = []
+        for address in masters:
+            try:
+                await self._pool.open(address)
+                return
+            except RemotingError as error:
+                reasons.append((address, str(error).removeprefix(f"cannot reach {address}: ")))
+        raise BrokerUnreachable(reasons, self._name_servers.text)
+
+    # --- what kinds of clients add ---------------------------------------------------------
+
+    def _instance_name(self) -> str:
+        return self.options.instance
+
+    def _wanted_plugins(self) -> tuple[str, ...]:
+        return self.default_plugins
+
+    def _handlers(self) -> dict[int, Handler]:
+        """What brokers may ask of this client."""
+        return {}
+
+    def _heartbeat_data(self) -> dict[str, Any] | None:
+        """Who this client is, for brokers; ``None`` if they need not know."""
+        return None
+
+    async def _started(self) -> None:
+        """Connected; begin."""
+
+    async def _stopping(self) -> None:
+        """About to close; connections are still there."""
+
+    # --- heartbeats ------------------------------------------------------------------------
+
+    def _heartbeat_command(self) -> Command | None:
+        data = self._heartbeat_data()
+        if data is None:
+            return None
+        body = {
+            "clientID": self.client_id,
+            "consumerDataSet": [],
+            "heartbeatFingerprint": 0,
+            "producerDataSet": [],
+            "withoutSub": False,
+            **data,
+        }
+        return Command.request(RequestCode.HEART_BEAT, {}, orjson.dumps(body))
+
+    async def _greet(self, address: str, connection: Connection) -> None:
+        """Tell a broker who we are before anything else, so that it can reach us from then on."""
+        command = self._heartbeat_command()
+        if command is None:
+            return
+        self._pool.sign(command)
+        try:
+            answer = await connection.request(command, self.options.request_timeout)
+        except RemotingError as error:
+            logger.warning("no heartbeat to a new connection address=%s reason=%s", address, error)
+            return
+        if answer.code != 0:
+            logger.warning("heartbeat refused address=%s code=%d reason=%s", address, answer.code, answer.remark)
+
+    def _heartbeat_addresses(self) -> set[str]:
+        """The brokers that have to know of this client: for producers the masters."""
+        return self._routes.addresses(masters_only=True) | (
+            set(self._pool.connected()) - frozenset(self.options.namesrv)
+        )
+
+    async def _heartbeat(self) -> None:
+        """Tell every broker in use that this client lives."""
+        async with anyio.create_task_group() as group:
+            for address in self._heartbeat_addresses():
+                group.start_soon(self._heartbeat_to, address)
+
+    async def _heartbeat_to(self, address: str) -> None:
+        command = self._heartbeat_command()
+        if command is None:
+            return
+        try:
+            if self._pool.live(address) is None:
+                await self._pool.open(address)  # which greets
+                return
+            answer = await self._pool.request(address, command, self.options.request_timeout)
+        except RemotingError as error:
+            logger.warning("no heartbeat address=%s reason=%s", address, error)
+            return
+        if answer.code != 0:
+            logger.warning("heartbeat refused address=%s code=%d reason=%s", address, answer.code, answer.remark)

@@ -1,0 +1,178 @@
+"""What a client raises on purpose; each says what to do, and ``retriable`` whether another try can help.
+
+All are :class:`~verniermq.kernel.errors.VernierMQError`. What the kernel already names (``BadName``,
+``PeerUnreachable``, ``UnexpectedAnswer``) is raised as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verniermq.kernel import VernierMQError
+
+
+class ClientError(VernierMQError):
+    """The root of what the client itself has to say."""
+
+    retriable = False
+
+
+class NameServerUnreachable(ClientError):
+    """No name server answered, so nobody can say where a topic lives."""
+
+    retriable = True
+
+    def __init__(self, reasons: Sequence[tuple[str, str]]) -> None:
+        tried = "; ".join(f"{address}: {why}" for address, why in reasons)
+        super().__init__(
+            f"no name server answered ({tried}); start one with: verniermq broker, or give its address with namesrv="
+        )
+        self.addresses = [address for address, _ in reasons]
+
+
+class BrokerUnreachable(ClientError):
+    """The name server knows brokers, and none of them can be reached."""
+
+    retriable = True
+
+    def __init__(self, reasons: Sequence[tuple[str, str]], name_servers: str) -> None:
+        tried = "; ".join(f"{address}: {why}" for address, why in reasons)
+        super().__init__(
+            f"no broker that {name_servers} knows can be reached ({tried}); check that it runs, and that the "
+            "address it advertises can be reached from here ([broker] advertise)"
+        )
+        self.addresses = [address for address, _ in reasons]
+
+
+class NoBroker(ClientError):
+    """The name server is there, but no broker has registered with it."""
+
+    retriable = True
+
+    def __init__(self, name_servers: str) -> None:
+        super().__init__(
+            f"no broker has registered with the name server {name_servers}; "
+            f"start one with: verniermq broker --namesrv {name_servers}"
+        )
+
+
+class NoRoute(ClientError):
+    """A topic that the name server does not know."""
+
+    retriable = True
+
+    def __init__(self, topic: str, name_servers: str, why: str = "") -> None:
+        super().__init__(
+            f"topic {topic!r} not found at {name_servers}{f' ({why})' if why else ''}; "
+            f"create it with: verniermq topic create {topic} --namesrv {name_servers}"
+        )
+        self.topic = topic
+
+
+class NotWritable(ClientError):
+    """A topic that exists, with no queue that takes messages."""
+
+    def __init__(self, topic: str, name_servers: str) -> None:
+        super().__init__(
+            f"topic {topic!r} has no queue at {name_servers} that may be written to; "
+            f"give it write permission with: verniermq topic create {topic} --perm 6 --namesrv {name_servers}"
+        )
+        self.topic = topic
+
+
+class MessageTooLarge(ClientError):
+    """One message that no broker would take; ``index`` is its place in the list that was sent."""
+
+    def __init__(self, size: int, limit: int, index: int | None = None) -> None:
+        which = "message" if index is None else f"message {index} of the list"
+        super().__init__(
+            f"{which} has {size} bytes and max_message_size is {limit}; send less, or raise max_message_size here "
+            "and in [store] of the broker"
+        )
+        self.size = size
+        self.limit = limit
+        self.index = index
+
+
+class BadBatch(ClientError):
+    """Messages that may not travel together."""
+
+    def __init__(self, index: int, why: str) -> None:
+        super().__init__(f"message {index} of the batch {why}; send it alone")
+        self.index = index
+
+
+class BadMessage(ClientError):
+    """A message that cannot be sent as it is."""
+
+
+class SendFailed(ClientError):
+    """No try to send was answered well. The message may or may not be stored; ``tries`` tells of each try."""
+
+    retriable = True
+
+    def __init__(self, topic: str, tries: Sequence[str], seconds: float) -> None:
+        told = "; ".join(f"{number}. {what}" for number, what in enumerate(tries, 1)) or "no time was left to try"
+        count = "1 try" if len(tries) == 1 else f"{len(tries)} tries"
+        super().__init__(f"message to {topic!r} was not acknowledged after {count} in {seconds:.1f} s: {told}")
+        self.topic = topic
+        self.tries = list(tries)
+
+
+class TooManyInFlight(ClientError):
+    """The bound on unanswered sends was full for the whole timeout."""
+
+    retriable = True
+
+    def __init__(self, limit: int, seconds: float) -> None:
+        super().__init__(
+            f"{limit} sends were waiting for their answers for {seconds:g} s; send more slowly, or raise max_in_flight"
+        )
+        self.limit = limit
+
+
+class NoReply(ClientError):
+    """A request that no consumer replied to in time."""
+
+    retriable = True
+
+    def __init__(self, topic: str, seconds: float) -> None:
+        super().__init__(
+            f"no reply to the request sent to {topic!r} within {seconds:g} s; "
+            "check that a consumer of the topic replies, or give it more time"
+        )
+        self.topic = topic
+
+
+class NotRunning(ClientError):
+    """A client that was not started, or is closed already."""
+
+    def __init__(self, what: str, state: str) -> None:
+        super().__init__(f"this {what} {state}; use it inside 'async with', or between start() and close()")
+
+
+class OtherProcess(ClientError):
+    """A client of the parent process, used in a child; its connections belong to the parent."""
+
+    def __init__(self, what: str, pid: int) -> None:
+        super().__init__(
+            f"this {what} was started in process {pid}; make a new one after fork, or use verniermq.client.sync, "
+            "whose producers start again by themselves"
+        )
+
+
+class GroupConflict(ClientError):
+    """Other members of the consumer group do something else than this one wants to."""
+
+    def __init__(self, group: str, why: str) -> None:
+        super().__init__(
+            f"consumer group {group!r}: {why}; members of one group must subscribe alike, "
+            "since the last heartbeat wins. Use another group, or stop the others"
+        )
+        self.group = group
+
+
+class MissingLibrary(ClientError):
+    def __init__(self, feature: str, package: str) -> None:
+        super().__init__(f"{feature} needs the package {package!r}; install it with: pip install {package}")
+        self.package = package

@@ -1,0 +1,181 @@
+"""A message made ready for the wire: checked, named, compressed, its properties as one text.
+
+The request SEND_MESSAGE_V2 has one-letter fields::
+
+    a producer group   b topic    c template topic   d queues for a new topic   e queue id   f system flag
+    g born (ms)        h flag     i properties       j times consumed before    k unit mode  l most times
+    m is a batch       n broker name
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from verniermq.client.compression import FLAGS, Compression, compress
+from verniermq.client.errors import BadMessage, MessageTooLarge
+from verniermq.client.identity import unique_ids
+from verniermq.client.names import with_namespace
+from verniermq.client.routes import TEMPLATE_TOPIC
+from verniermq.kernel import (
+    Command,
+    Message,
+    MessageQueue,
+    NoPermission,
+    Property,
+    RequestCode,
+    SysFlag,
+    check_topic_name,
+    format_properties,
+)
+
+CLOSED_TOPICS: Final = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+    }
+)  # fmt: skip
+"""Topics that only brokers write to."""
+
+_now_ns = time.time_ns
+
+
+class Outgoing:
+    """One request to send, that can be tried with several queues."""
+
+    __slots__ = ("body", "code", "ext", "message_id", "queue_count", "topic")
+
+    def __init__(self, code: int, topic: str, ext: dict[str, str], body: bytes, message_id: str) -> None:
+        self.code = code
+        self.topic = topic
+        self.ext = ext
+        self.body = body
+        self.message_id = message_id
+
+    def command(self, queue: MessageQueue, *, oneway: bool = False) -> Command:
+        ext = self.ext.copy()
+        ext["e"] = str(queue.queue_id)
+        ext["n"] = queue.broker_name
+        return Command(self.code, 0, 2 if oneway else 0, ext, body=self.body)
+
+
+class Preparer:
+    """Turns messages into requests, by the settings of one producer."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namespace: str = "",
+        compress_over: int = 4096,
+        compression: Compression = "zlib",
+        max_message_size: int = 4 * 1024 * 1024,
+        default_queues: int = 4,
+    ) -> None:
+        self._namespace = namespace
+        self.group = with_namespace(namespace, group)
+        self._compress_over = compress_over
+        self._compression: Compression = compression
+        self._max_message_size = max_message_size
+        self._default_queues = str(default_queues)
+        self._checked: dict[str, str] = {}
+
+    def wire_topic(self, topic: str) -> str:
+        """The topic as brokers know it, with the namespace before it.
+
+        Raises:
+            BadName: it may not be called so.
+            NoPermission: only brokers send there.
+        """
+        known = self._checked.get(topic)
+        if known is not None:
+            return known
+        wire = with_namespace(self._namespace, topic)
+        check_topic_name(wire)
+        if wire in CLOSED_TOPICS:
+            raise NoPermission(f"topic {wire!r} is the broker's own; clients may not send to it")
+        if len(self._checked) > 10_000:
+            self._checked.clear()
+        self._checked[topic] = wire
+        return wire
+
+    def check_body(self, message: Message, index: int | None = None) -> None:
+        """
+        Raises:
+            BadMessage: there is no body.
+            MessageTooLarge: there is too much of it.
+        """
+        body = message.body
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise BadMessage(f"the body is {type(body).__name__}, expected bytes; encode text with text.encode()")
+        if not body:
+            raise BadMessage(f"the body of a message to {message.topic!r} is empty, which brokers refuse; send a byte")
+        if len(body) > self._max_message_size:
+            raise MessageTooLarge(len(body), self._max_message_size, index)
+
+    def prepare(
+        self, message: Message, *, code: int = RequestCode.SEND_MESSAGE_V2, sys_flag: int = 0,
+        more: dict[str, str] | None = None,
+    ) -> Outgoing:  # fmt: skip
+        """
+        Raises:
+            BadName, NoPermission, BadMessage, MessageTooLarge: it cannot be sent.
+        """
+        topic = self.wire_topic(message.topic)
+        self.check_body(message)
+        now_ms = _now_ns() // 1_000_000
+        properties = message.all_properties()
+        if more:
+            properties.update(more)
+        message_id = properties.get(Property.UNIQUE_KEY)
+        if message_id is None:
+            properties[Property.UNIQUE_KEY] = message_id = unique_ids.next(now_ms)
+        ext = self.ext(topic, now_ms)
+        times = properties.pop(Property.RECONSUME_TIME, None)
+        most = properties.pop(Property.MAX_RECONSUME_TIMES, None)
+        if times is not None:
+            ext["j"] = times
+        if most is not None:
+            ext["l"] = most
+        body = message.body if isinstance(message.body, bytes) else bytes(message.body)
+        if len(body) >= self._compress_over > 0:
+            body = compress(body, self._compression)
+            sys_flag |= FLAGS[self._compression]
+        if Property.TRANSACTION_PREPARED in properties and properties[Property.TRANSACTION_PREPARED] == "true":
+            sys_flag |= SysFlag.TRANSACTION_PREPARED
+        if sys_flag:
+            ext["f"] = str(sys_flag)
+        if message.flag:
+            ext["h"] = str(message.flag)
+        ext["i"] = properties_text(properties)
+        return Outgoing(code, topic, ext, body, message_id)
+
+    def ext(self, topic: str, now_ms: int) -> dict[str, str]:
+        return {
+            "a": self.group,
+            "b": topic,
+            "c": TEMPLATE_TOPIC,
+            "d": self._default_queues,
+            "e": "0",
+            "f": "0",
+            "g": str(now_ms),
+            "h": "0",
+            "i": "",
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }
+
+
+def properties_text(properties: dict[str, str]) -> str:
+    """
+    Raises:
+        BadMessage: a name or value holds one of the two separators.
+    """
+    text = format_properties(properties)
+    if text.count("\x01") != len(properties) or text.count("\x02") != len(properties):
+        bad = next(
+            name for name, value in properties.items() if not {"\x01", "\x02"}.isdisjoint(f"{name}{value}")
+        )
+        raise BadMessage(f"property {bad!r} holds U+0001 or U+0002, which separate properties; leave them out")
+    return text

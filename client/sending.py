@@ -1,0 +1,254 @@
+"""Trying to send: which queue, how often, and what an answer means (RocketMQ: ``DefaultMQProducerImpl``).
+
+One timeout covers all tries. A try that cannot reach its broker, or gets an answer that another broker might not give,
+is followed by one that avoids that broker; an answer that would be the same everywhere is raised at once.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import attrs
+
+from verniermq.client.connection import ConnectionPool
+from verniermq.client.errors import NotWritable, SendFailed
+from verniermq.client.outgoing import Outgoing
+from verniermq.client.results import SendResult, SendStatus
+from verniermq.client.routes import Route, Routes
+from verniermq.kernel import (
+    Command,
+    FaultStrategy,
+    MessageQueue,
+    PeerUnreachable,
+    RemotingError,
+    RequestCode,
+    RequestTimeout,
+    ResponseCode,
+    UnexpectedAnswer,
+)
+
+RETRY_CODES: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY,
+    }
+)  # fmt: skip
+"""Answers that another broker, or the same one a moment later, might not give."""
+
+_STATUSES: Final = {int(status): status for status in SendStatus}
+SEND_OK: Final = SendStatus.SEND_OK
+
+
+@attrs.define(eq=False)
+class Sender:
+    """Sends prepared messages, by the settings of one producer."""
+
+    pool: ConnectionPool
+    routes: Routes
+    strategy: FaultStrategy
+    name_servers: str
+    timeout: float = 3.0
+    timeout_per_try: float | None = None
+    retries: int = 2
+    async_retries: int = 2
+    retry_another_broker: bool = False
+    default_queues: int = 4
+
+    # --- where to --------------------------------------------------------------------------
+
+    async def route(self, topic: str) -> Route:
+        """
+        Raises:
+            NoRoute, NotWritable, NameServerUnreachable: it cannot be sent to this topic now.
+        """
+        route = await self.routes.for_sending(topic, self.default_queues)
+        if not route.writable:
+            raise NotWritable(topic, self.name_servers)
+        return route
+
+    def address(self, route: Route, queue: MessageQueue) -> str:
+        """
+        Raises:
+            PeerUnreachable: the broker has no master now.
+        """
+        address = route.master(queue.broker_name) or self.routes.broker_address(queue.broker_name)
+        if address is None:
+            raise PeerUnreachable(queue.broker_name, "the name server knows no address of this broker")
+        return address
+
+    # --- trying ----------------------------------------------------------------------------
+
+    async def send(self, outgoing: Outgoing, timeout: float | None = None) -> SendResult:
+        """Send to any queue, and again to another broker's if need be.
+
+        Raises:
+            SendFailed: no try was answered well.
+            UnexpectedAnswer: an answer that no other broker would give either.
+            NoRoute, NotWritable, NameServerUnreachable: there is nowhere to send to.
+        """
+        timeout = self.timeout if timeout is None else timeout
+        started = time.monotonic()
+        deadline = started + timeout
+        tries: list[str] = []
+        last: RemotingError | None = None
+        stored: SendResult | None = None
+        avoid: str | None = None
+        for number in range(self.retries + 1):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            route = await self.route(outgoing.topic)
+            queue = self.strategy.choose(route.writable, avoid)
+            avoid = queue.broker_name
+            if self.timeout_per_try is not None and number < self.retries:
+                left = min(left, self.timeout_per_try)
+            try:
+                stored = await self.one_try(outgoing, route, queue, left)
+                if stored.status is SEND_OK or not self.retry_another_broker:
+                    return stored
+                tries.append(f"{avoid} answered {stored.status.name}")
+            except UnexpectedAnswer as error:
+                if error.code not in RETRY_CODES:
+                    raise
+                last = error
+                tries.append(str(error))
+                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    self.routes.forget(outgoing.topic)
+            except RemotingError as error:
+                last = error
+                tries.append(str(error))
+        if stored is not None:
+            return stored
+        raise SendFailed(outgoing.topic, tries, time.monotonic() - started) from last
+
+    async def send_to(self, outgoing: Outgoing, queue: MessageQueue, timeout: float | None = None) -> SendResult:
+        """Send to this queue, once: whoever chose it would not want the message in another.
+
+        Raises:
+            SendFailed: it was not answered.
+            UnexpectedAnswer: the broker refused it.
+        """
+        timeout = self.timeout if timeout is None else timeout
+        started = time.monotonic()
+        route = await self.route(outgoing.topic)
+        left = max(timeout - (time.monotonic() - started), 0.001)
+        try:
+            return await self.one_try(outgoing, route, queue, left)
+        except UnexpectedAnswer:
+            raise
+        except RemotingError as error:
+            raise SendFailed(outgoing.topic, [str(error)], time.monotonic() - started) from error
+
+    async def send_async(
+        self, outgoing: Outgoing, queue: MessageQueue | None, timeout: float | None = None
+    ) -> SendResult:
+        """The rules of asynchronous sends: only a lost connection or a missing answer is tried again, with the same
+        queue id, on another broker unless the queue was chosen by the caller.
+
+        Raises:
+            SendFailed, UnexpectedAnswer, NoRoute, NotWritable, NameServerUnreachable: as :meth:`send`.
+        """
+        return await self._send_async(outgoing, queue, queue is not None, [], timeout)
+
+    async def send_async_again(self, outgoing: Outgoing, queue: MessageQueue, why: str, timeout: float) -> SendResult:
+        """The rest of the tries, after a first one to this queue that failed."""
+        route = await self.route(outgoing.topic)
+        return await self._send_async(outgoing, self._elsewhere(route, queue), False, [why], timeout)
+
+    def _elsewhere(self, route: Route, queue: MessageQueue) -> MessageQueue:
+        other = self.strategy.choose(route.writable, queue.broker_name)
+        return attrs.evolve(queue, broker_name=other.broker_name)
+
+    async def _send_async(
+        self, outgoing: Outgoing, chosen: MessageQueue | None, fixed: bool, tries: list[str], timeout: float | None
+    ) -> SendResult:
+        timeout = self.timeout if timeout is None else timeout
+        started = time.monotonic()
+        for _ in range(self.async_retries + 1 - len(tries)):
+            left = started + timeout - time.monotonic()
+            if left <= 0:
+                break
+            route = await self.route(outgoing.topic)
+            if chosen is None:
+                chosen = self.strategy.choose(route.writable, None)
+            try:
+                return await self.one_try(outgoing, route, chosen, left)
+            except UnexpectedAnswer:
+                raise
+            except RemotingError as error:
+                tries.append(str(error))
+            if not fixed:
+                chosen = self._elsewhere(route, chosen)
+        raise SendFailed(outgoing.topic, tries, time.monotonic() - started)
+
+    async def one_try(self, outgoing: Outgoing, route: Route, queue: MessageQueue, timeout: float) -> SendResult:
+        """
+        Raises:
+            UnexpectedAnswer: the broker refused it.
+            RemotingError: there was no answer.
+        """
+        started = time.monotonic()
+        try:
+            address = self.address(route, queue)
+            answer = await self.pool.request(address, outgoing.command(queue), timeout)
+        except RemotingError as error:
+            self.failed(queue, started, error)
+            raise
+        return self.answered(outgoing, route, queue, address, answer, started)
+
+    def failed(self, queue: MessageQueue, started: float, error: RemotingError) -> None:
+        late = isinstance(error, RequestTimeout)
+        self.strategy.record(queue.broker_name, (time.monotonic() - started) * 1000, failed=True, reachable=late)
+
+    def answered(
+        self, outgoing: Outgoing, route: Route, queue: MessageQueue, address: str, answer: Command, started: float
+    ) -> SendResult:
+        """
+        Raises:
+            UnexpectedAnswer: it means that the message was refused.
+        """
+        latency = (time.monotonic() - started) * 1000
+        status = _STATUSES.get(answer.code)
+        if status is None:
+            self.strategy.record(queue.broker_name, latency, failed=True)
+            name = RequestCode(outgoing.code).name
+            error = UnexpectedAnswer(address, name, answer.code, answer.remark)
+            error.retriable = answer.code in RETRY_CODES
+            raise error
+        self.strategy.record(queue.broker_name, latency, failed=False)
+        if route.provisional:
+            # The broker has just made the topic; ask where it really lives before the next message.
+            self.routes.forget(outgoing.topic)
+        return result_from(outgoing, queue, answer, status)
+
+    # --- one way ---------------------------------------------------------------------------
+
+    async def oneway(self, outgoing: Outgoing, queue: MessageQueue | None, timeout: float | None = None) -> None:
+        """Send without an answer: what becomes of it is not known.
+
+        Raises:
+            RemotingError: there is no connection to send it on.
+        """
+        route = await self.route(outgoing.topic)
+        queue = queue or self.strategy.choose(route.writable, None)
+        address = self.address(route, queue)
+        connection = self.pool.live(address) or await self.pool.open(address, timeout or self.timeout)
+        if not connection.is_writable:
+            await connection.drain()
+        command = outgoing.command(queue, oneway=True)
+        await self.pool.oneway(address, command, timeout or self.timeout)
+
+
+def result_from(outgoing: Outgoing, queue: MessageQueue, answer: Command, status: SendStatus) -> SendResult:
+    ext = answer.ext
+    queue_id = int(ext["queueId"])
+    if queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+    return SendResult(
+        status, outgoing.message_id, ext["msgId"], queue, int(ext["queueOffset"]), ext.get("transactionId", ""),
+        ext.get("recallHandle", ""),
+    )  # fmt: skip
+
+
