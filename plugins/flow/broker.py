@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from verniermq.kernel import Broker, Command, Connection, Handler, RequestCode, RequestRefused, ResponseCode
 from verniermq.plugins.flow.engine import Engine
-from verniermq.plugins.flow.gate import FlowRefused, Gate
+from verniermq.plugins.flow.gate import FlowRefused, Gate, Stay
 
 Answer = Command | None
 
@@ -94,7 +94,7 @@ class Doorkeeper:
             # None: a pull that is held until something arrives. It costs nothing while it waits, so it is over here.
             gate.leave(begun_ns, self._clock_ns(), failed=result is not None and result.code in FAILURES)
             return result
-        return _finish(_Stay(gate, begun_ns, self._clock_ns, result))
+        return _finish(_Served(gate, begun_ns, self._clock_ns, result))
 
     async def _run_later(
         self,
@@ -123,45 +123,33 @@ class Doorkeeper:
         return member.client_id if member is not None else connection.peer_address.rpartition(":")[0]
 
 
-class _Stay:
-    """A request inside its gate while a coroutine serves it.
+class _Served(Stay):
+    """A request inside its gate while a coroutine serves it."""
 
-    A task that is cancelled before its first step never runs its ``finally``; then the stay ends when the
-    coroutine is thrown away, or the place would be taken for ever.
-    """
-
-    __slots__ = ("_begun_ns", "_clock_ns", "_gate", "work")
+    __slots__ = ("work",)
 
     def __init__(
         self, gate: Gate, begun_ns: int, clock_ns: Callable[[], int], work: Coroutine[Any, Any, Answer]
     ) -> None:
-        self._gate: Gate | None = gate
-        self._begun_ns = begun_ns
-        self._clock_ns = clock_ns
+        super().__init__(gate, begun_ns, clock_ns)
         self.work = work
 
-    def end(self, failed: bool) -> None:
-        gate, self._gate = self._gate, None
-        if gate is not None:
-            gate.leave(self._begun_ns, self._clock_ns(), failed=failed)
-
     def __del__(self) -> None:
-        if self._gate is not None:
-            self.work.close()
-            self.end(failed=False)
+        self.work.close()  # does nothing to one that came to its end
+        super().__del__()
 
 
-async def _finish(stay: _Stay) -> Answer:
+async def _finish(served: _Served) -> Answer:
     failed = False
     try:
-        answer = await stay.work
+        answer = await served.work
         failed = answer is not None and answer.code in FAILURES
         return answer
     except Exception as error:
         failed = _is_failure(error)
         raise
     finally:
-        stay.end(failed)
+        served.end(failed=failed)
 
 
 def _is_failure(error: BaseException) -> bool:

@@ -13,6 +13,8 @@ Nothing is allocated on the way but the numbers themselves: the lists were made 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
 from verniermq.kernel import Busy, ResponseCode
@@ -117,3 +119,27 @@ class Gate:
         for node in self._nodes:
             node.block(now_ms, count)
         return REFUSED
+
+
+class Stay:
+    """A call that is inside a gate, for those who cannot wrap it in ``try`` and ``finally``.
+
+    It ends when it is told to, or when it is thrown away: a task that is cancelled before its first step, or a
+    hook that is never called, would otherwise keep a place taken for ever.
+    """
+
+    __slots__ = ("_begun_ns", "_clock_ns", "_count", "_gate")
+
+    def __init__(self, gate: Gate, begun_ns: int, clock_ns: Callable[[], int], count: int = 1) -> None:
+        self._gate: Gate | None = gate
+        self._begun_ns = begun_ns
+        self._clock_ns = clock_ns
+        self._count = count
+
+    def end(self, *, failed: bool = False) -> None:
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.leave(self._begun_ns, self._clock_ns(), failed=failed, count=self._count)
+
+    def __del__(self) -> None:
+        self.end()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.plugins.contracts_allocate import check_allocator
 from verniermq.kernel import MessageQueue
+from verniermq.kernel.testing import running_broker
 from verniermq.plugins.allocate import Config, Plugin
 from verniermq.plugins.allocate.consistent_hash import ConsistentHash, Ring, queue_key
 from verniermq.plugins.allocate.machine_room_nearby import RoomsByPrefix
@@ -97,3 +98,16 @@ def test_friendly_names_have_rocketmq_names() -> None:
     assert rocketmq_name("machine_room_nearby") == "MACHINE_ROOM_NEARBY-AVG"
     assert rocketmq_name("machine_room_nearby-circle") == "MACHINE_ROOM_NEARBY-AVG_BY_CIRCLE"
     assert rocketmq_name("CONSISTENT_HASH") == "CONSISTENT_HASH"
+
+
+@pytest.mark.anyio
+async def test_a_host_finds_the_strategy_with_its_settings() -> None:
+    enable = ["default", "verniermq.plugins.allocate:Plugin"]
+    queues = [MessageQueue("orders", broker, 0) for broker in ("east@a", "west@b")]
+
+    async with running_broker(plugins__enable=enable, plugins__allocate__machine_rooms=["west"]) as broker:
+        west = broker.host.ask("allocate_queues", "MACHINE_ROOM", "billing", "me", queues, ["me"])
+        unknown = broker.host.ask("allocate_queues", "somebody-else", "billing", "me", queues, ["me"])
+
+    assert west == queues[1:]
+    assert unknown is None

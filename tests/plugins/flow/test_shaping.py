@@ -206,9 +206,7 @@ def test_the_line_of_warm_up_has_the_documented_numbers() -> None:
         shaper.tokens = tokens
         allowed[tokens] = shaper.allowed()
 
-    assert allowed == {
-        1000: pytest.approx(100 / 3), 750: pytest.approx(50), 500: pytest.approx(100), 499: 100,
-    }  # fmt: skip
+    assert allowed == pytest.approx({1000: 100 / 3, 750: 50, 500: 100, 499: 100})
 
 
 def test_a_cold_system_lets_a_third_pass_and_warms_up_while_it_is_used() -> None:

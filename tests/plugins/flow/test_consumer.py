@@ -1,0 +1,99 @@
+"""Rules on the side of a consumer."""
+
+from __future__ import annotations
+
+import pytest
+
+from verniermq.kernel import Consuming, MessageQueue
+from verniermq.plugins.flow.consumer import Smoother
+from verniermq.plugins.flow.engine import Engine
+from verniermq.plugins.flow.gate import FlowRefused
+from verniermq.plugins.flow.rules import BreakerRule, FlowRule
+from verniermq.plugins.flow.shaping import NS_PER_MS
+
+pytestmark = pytest.mark.anyio
+
+START_NS = 1_700_000_000_000 * NS_PER_MS
+
+
+class Time:
+    """Sleeping moves it."""
+
+    def __init__(self) -> None:
+        self.now_ns = START_NS
+
+    def clock_ns(self) -> int:
+        return self.now_ns
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_ns += round(seconds * 1e9)
+
+    @property
+    def passed_ms(self) -> int:
+        return (self.now_ns - START_NS) // NS_PER_MS
+
+
+def delivery(count: int = 1, topic: str = "orders") -> Consuming:
+    return Consuming("billing", "10.0.0.1@7", MessageQueue(topic, "broker-a", 0), [b"message"] * count)
+
+
+async def consume(smoother: Smoother, consuming: Consuming, *, succeeds: bool = True) -> None:
+    waiting = smoother.before(consuming)
+    if waiting is not None:
+        await waiting
+    consuming.succeeded = succeeds
+    smoother.after(consuming)
+
+
+def smoother_of(time: Time, *rules: FlowRule, breaker: BreakerRule | None = None) -> tuple[Smoother, Engine]:
+    engine = Engine(rules, [breaker] if breaker else [])
+    return Smoother(engine, time.clock_ns, time.sleep), engine
+
+
+async def test_five_a_second_are_handled_one_each_200_ms() -> None:
+    time = Time()
+    rule = FlowRule(resource="billing:orders", count=5, behaviour="uniform_rate", max_queueing_ms=5000)
+    smoother, engine = smoother_of(time, rule)
+
+    moments = []
+    for _ in range(4):
+        await consume(smoother, delivery())
+        moments.append(time.passed_ms)
+    await consume(smoother, delivery(3))
+    moments.append(time.passed_ms)
+
+    assert moments == [0, 200, 400, 600, 1200], "three messages at once take the time of three"
+    assert engine.resources[0].node.running == 0
+
+
+async def test_a_refused_delivery_is_refused_and_another_topic_is_free() -> None:
+    smoother, engine = smoother_of(Time(), FlowRule(resource="billing:orders", count=1))
+
+    await consume(smoother, delivery())
+    with pytest.raises(FlowRefused, match="billing:orders"):
+        await consume(smoother, delivery())
+    await consume(smoother, delivery(topic="refunds"))
+
+    assert engine.resources[0].node.running == 0
+
+
+async def test_handlers_that_fail_open_the_breaker() -> None:
+    breaker = BreakerRule(resource="billing:orders", measure="error_ratio", limit=0.5)
+    smoother, _ = smoother_of(Time(), breaker=breaker)
+
+    for _ in range(5):
+        await consume(smoother, delivery(), succeeds=False)
+
+    with pytest.raises(FlowRefused, match=r"breaks above .* error ratio"):
+        await consume(smoother, delivery())
+
+
+async def test_a_delivery_whose_end_is_never_told_frees_its_place_when_it_is_dropped() -> None:
+    smoother, engine = smoother_of(Time(), FlowRule(resource="billing:orders", count=1, grade="concurrency"))
+    lost = delivery()
+    smoother.before(lost)
+    assert engine.resources[0].node.running == 1
+
+    del lost
+
+    assert engine.resources[0].node.running == 0
