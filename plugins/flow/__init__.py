@@ -2,20 +2,21 @@
 
 Read in this order: ``window`` (what happened in the last second), ``shaping`` and ``breaker`` (one rule at
 work), ``system`` (all calls together), ``rules`` (as the file has them), ``gate`` (one call's way past its rules),
-``engine`` (from rules to gates), ``broker`` (gates in front of the broker's handlers).
+``engine`` (from rules to gates), ``broker`` and ``consumer`` (gates in front of the handlers of either).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 from typing import ClassVar, Final
 
 import attrs
 
-from verniermq.kernel import Broker, Clock, Declaration, Handler, Service, SystemClock, hookimpl, setting
+from verniermq.kernel import Broker, Clock, Consuming, Declaration, Handler, Service, SystemClock, hookimpl, setting
 from verniermq.plugins.flow import report
 from verniermq.plugins.flow.broker import Doorkeeper
+from verniermq.plugins.flow.consumer import Smoother
 from verniermq.plugins.flow.engine import MAX_RESOURCES, Engine
 from verniermq.plugins.flow.entry import steady_clock
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
@@ -49,18 +50,20 @@ class Plugin:
         config=Config,
         summary="Limits how fast groups, topics, clients and requests may go.",
         # A gate stands in front of the handlers that are there when it comes: it comes last.
-        after=("namesrv", "filter", "sql", "schedule", "txn", "retry", "order", "pop", "query", "sendhooks", "ha"),
+        after=("namesrv", "filter", "sql", "schedule", "txn", "retry", "order", "reply", "pop", "query", "ha"),
     )
     config: Config
     engine: Engine = attrs.field(init=False)
     _clock_ns: Callable[[], int] = attrs.field(init=False)
     _clock: Clock = attrs.field(init=False)
+    _smoother: Smoother = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         config = self.config
         self.engine = Engine(config.rules, config.breakers, config.system, max_resources=config.max_resources)
         self._clock = SystemClock()
         self._clock_ns = steady_clock()
+        self._smoother = Smoother(self.engine, self._clock_ns, self._clock.sleep)
 
     @hookimpl
     def broker_created(self, broker: Broker) -> None:
@@ -81,6 +84,14 @@ class Plugin:
     def settings_changed(self, settings: Config) -> None:
         self.config = settings
         self.engine.load(settings.rules, settings.breakers, settings.system)
+
+    @hookimpl
+    def before_consume(self, consuming: Consuming) -> Awaitable[None] | None:
+        return self._smoother.before(consuming)
+
+    @hookimpl
+    def after_consume(self, consuming: Consuming) -> None:
+        self._smoother.after(consuming)
 
     @hookimpl
     def runtime_info(self) -> Mapping[str, str]:
