@@ -23,6 +23,8 @@ class Builtin:
     """Served by this plugin alone."""
     properties: tuple[str, ...] = ()
     """A message that carries one of them needs this plugin."""
+    in_clients: bool = False
+    """It acts in producers and consumers, not in a broker."""
 
 
 BUILTIN: Final[dict[str, Builtin]] = {
@@ -38,14 +40,32 @@ BUILTIN: Final[dict[str, Builtin]] = {
             properties=(Property.TRANSACTION_PREPARED,),
         ),
         Builtin(
+            "reply", "verniermq.plugins.reply:Plugin", requests=(R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2)
+        ),
+        Builtin(
             "schedule",
             "verniermq.plugins.schedule:Plugin",
             requests=(R.GET_ALL_DELAY_OFFSET,),
             properties=(Property.DELAY,),
         ),
         Builtin("retry", "verniermq.plugins.retry:Plugin", requests=(R.CONSUMER_SEND_MSG_BACK,)),
+        Builtin(
+            "admin",
+            "verniermq.plugins.admin:Plugin",
+            requests=(
+                R.GET_BROKER_RUNTIME_INFO, R.VIEW_BROKER_STATS_DATA, R.GET_BROKER_CONFIG, R.UPDATE_BROKER_CONFIG,
+                R.GET_BROKER_HA_STATUS, R.CLEAN_UNUSED_TOPIC, R.GET_TOPIC_STATS_INFO, R.GET_CONSUME_STATS,
+                R.GET_BROKER_CONSUME_STATS, R.QUERY_CONSUME_TIME_SPAN, R.GET_ALL_CONSUMER_OFFSET,
+                R.GET_CONSUMER_CONNECTION_LIST, R.GET_PRODUCER_CONNECTION_LIST, R.GET_ALL_PRODUCER_INFO,
+                R.QUERY_TOPIC_CONSUME_BY_WHO, R.QUERY_TOPICS_BY_CONSUMER, R.QUERY_SUBSCRIPTION_BY_CONSUMER,
+                R.GET_CONSUMER_RUNNING_INFO, R.CONSUME_MESSAGE_DIRECTLY, R.INVOKE_BROKER_TO_RESET_OFFSET,
+                R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, R.CLONE_GROUP_OFFSET,
+            ),
+        ),  # fmt: skip
         Builtin("order", "verniermq.plugins.order:Plugin", requests=(R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ)),
+        Builtin("allocate", "verniermq.plugins.allocate:Plugin", in_clients=True),
+        Builtin("fault", "verniermq.plugins.fault:Plugin", in_clients=True),
     )
 }
 
-DEFAULT_BROKER_PLUGINS: Final = tuple(BUILTIN)
+DEFAULT_BROKER_PLUGINS: Final = tuple(name for name, builtin in BUILTIN.items() if not builtin.in_clients)

@@ -205,6 +205,14 @@ def compile_filter(subscription: Subscription) -> MessageFilter | None:
     """
 
 
+@hookspec
+def messages_pulled(group: str, topic: str, queue_id: int, count: int, size: int) -> None:
+    """Hear that a pull was answered with messages: how many, and how many bytes. *Hot*, once per answer. Plain ``def``.
+
+    Used by ``admin`` for its rates.
+    """
+
+
 # --- afterwards ----------------------------------------------------------------------------
 
 

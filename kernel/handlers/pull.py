@@ -7,6 +7,7 @@ makes us look into a record.
 
 from __future__ import annotations
 
+import logging
 import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,8 @@ from verniermq.kernel.remoting import Command, Connection, Handler
 
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
@@ -48,6 +51,7 @@ class PullHandler:
         self._broker = broker
         self._store = broker.store
         self._limits = broker.configuration.pull
+        self._pulled = broker.host.calls("messages_pulled")
         self._compile = lru_cache(maxsize=1024)(self._compile_expression)
 
     def handlers(self) -> dict[int, Handler]:
@@ -56,7 +60,9 @@ class PullHandler:
     def pull(self, request: Command, connection: Connection) -> Command | None:
         pull, flags = self._decode(request)
         if flags & COMMIT_OFFSET:
-            self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, request.integer("commitOffset"))
+            committed = request.integer("commitOffset")
+            if committed >= 0:
+                self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, committed)
         answer = self._execute(request, pull)
         if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND or pull.wait_ms <= 0:
             return answer
@@ -69,10 +75,20 @@ class PullHandler:
                 filter=pull.filter,
                 deadline=deadline,
                 connection=connection,
-                resume=lambda: connection.answer(request, self._execute(request, pull)),
+                resume=lambda: connection.answer(request, self._execute_again(request, pull)),
             )
         )
         return None
+
+    def _execute_again(self, request: Command, pull: Pull) -> Command:
+        """Whoever wakes a pull must not hear of its trouble; its consumer does."""
+        try:
+            return self._execute(request, pull)
+        except RequestRefused as error:
+            return request.reply(error.code, remark=str(error))
+        except Exception as error:
+            logger.exception("a pull that was held failed topic=%s queue=%d", pull.topic, pull.queue_id)
+            return request.reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
     def _decode(self, request: Command) -> tuple[Pull, int]:
         group, topic = request.text("consumerGroup"), request.text("topic")
@@ -82,13 +98,22 @@ class PullHandler:
             raise NoPermission(f"topic {topic!r} may not be read (perm {config.perm})")
         if not 0 <= queue_id < config.read_queues:
             raise QueueOutOfRange(topic, queue_id, config.read_queues)
-        if not self._broker.groups.for_use(group).may_consume:
-            raise NoPermission(f"group {group!r} may not consume (consumeEnable is false)")
+        self._check_group(group, topic)
         pull = Pull(
             group, topic, queue_id, request.integer("queueOffset"), request.integer("maxMsgNums"),
             self._filter(request, group, topic, flags), request.integer("suspendTimeoutMillis", 0),
         )  # fmt: skip
         return pull, flags
+
+    def _check_group(self, name: str, topic: str) -> None:
+        group = self._broker.groups.for_use(name)
+        if not group.may_consume:
+            raise NoPermission(f"group {name!r} may not consume (consumeEnable is false)")
+        live = self._broker.clients.consumers.get(name)
+        if not group.may_broadcast and live is not None and live.message_model == "BROADCASTING":
+            raise NoPermission(f"group {name!r} may not consume by broadcast (consumeBroadcastEnable is false)")
+        if self._broker.groups.forbidden.get(name, {}).get(topic, 0) & Perm.READ:
+            raise NoPermission(f"group {name!r} may not read topic {topic!r} (it is in its forbiddenTable)")
 
     # --- which filter ----------------------------------------------------------------------
 
@@ -109,7 +134,7 @@ class PullHandler:
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,
             )
         if live.error is not None:
-            raise live.error
+            raise live.error.with_traceback(None)  # or it would grow with each raise
         return live.filter
 
     def _compile_expression(self, topic: str, expression: str, expression_type: str) -> MessageFilter:
@@ -129,6 +154,8 @@ class PullHandler:
             following, pieces = self._read(pull, high)
             code = ResponseCode.SUCCESS if pieces else ResponseCode.PULL_RETRY_IMMEDIATELY
             self._broker.offsets.note_pull(pull.group, pull.topic, pull.queue_id, following)
+            for call in self._pulled if pieces else ():
+                call(pull.group, pull.topic, pull.queue_id, len(pieces), sum(map(len, pieces)))
         elif pull.offset == high:
             code, following = ResponseCode.PULL_NOT_FOUND, high
         else:

@@ -1,0 +1,87 @@
+"""Moving a group to another place (``mqadmin resetOffsetByTime``, ``cloneGroupOffset``), exactly and at once.
+
+The new offset is stored and the group's next pull of the queue is told to jump; a pull that waits is woken for
+it. It works whether or not consumers are there, by time or to an explicit offset.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from verniermq.kernel import (
+    Broker,
+    Command,
+    Connection,
+    Handler,
+    InvalidParameter,
+    RequestCode,
+    RequestRefused,
+    object_keyed_map,
+)
+
+ALL_QUEUES: Final = -1
+ASK_TIMEOUT: Final = 5.0
+
+
+class ResetRequests:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    def reset(self, request: Command, connection: Connection) -> Command:
+        topic, group = self._broker.topics.get(request.text("topic")), request.text("group")
+        self._broker.groups.for_use(group)
+        wanted, queue_id = request.integer("offset", -1), request.integer("queueId", ALL_QUEUES)
+        if wanted < -1 or not ALL_QUEUES <= queue_id < topic.queues:
+            raise InvalidParameter(f"queue {queue_id}, offset {wanted}: expected one of {topic.queues} queues and 0 or more")
+        queues = range(topic.queues) if queue_id == ALL_QUEUES else [queue_id]
+        offsets = {queue: self._target(topic.name, queue, request.integer("timestamp"), wanted) for queue in queues}
+        for queue, offset in offsets.items():
+            self._broker.offsets.reset(group, topic.name, queue, offset)
+            self._broker.held_pulls.wake_queue(topic.name, queue)
+        rows = [
+            ({"brokerName": self._broker.name, "queueId": queue, "topic": topic.name}, offset)
+            for queue, offset in offsets.items()
+        ]
+        return request.reply(body=b'{"offsetTable":%s}' % object_keyed_map(rows))
+
+    def _target(self, topic: str, queue_id: int, timestamp: int, wanted: int) -> int:
+        store = self._broker.store
+        queue = store.queue(topic, queue_id)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        if wanted >= 0:
+            if not low <= wanted <= high:
+                raise RequestRefused(f"offset {wanted} of queue {queue_id} of {topic!r}: expected {low} to {high}")
+            return wanted
+        return high if timestamp < 0 else store.offset_by_time(topic, queue_id, timestamp)
+
+    async def consumer_status(self, request: Command, connection: Connection) -> Command:
+        """Where each consumer of a group itself believes to be."""
+        topic, name = request.text("topic"), request.text("group")
+        only = request.text("clientAddr", "")
+        group = self._broker.clients.consumers.get(name)
+        parts = []
+        for member in list(group.members.values()) if group is not None else []:
+            if only and member.client_id != only:
+                continue
+            question = Command.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": name})
+            answer = await member.connection.request(question, ASK_TIMEOUT)
+            # The client's map has objects for keys, which is no JSON; its text is passed on as it is.
+            table = answer.body.partition(b'"messageQueueTable":')[2].rstrip()[:-1] or b"{}"
+            parts.append(b"%s:%s" % (orjson.dumps(member.client_id), table))
+        return request.reply(body=b'{"consumerTable":{%s},"messageQueueTable":{}}' % b",".join(parts))
+
+    def clone(self, request: Command, connection: Connection) -> Command:
+        source, target, topic = request.text("srcGroup"), request.text("destGroup"), request.text("topic", "")
+        for name in [topic] if topic else self._broker.offsets.topics_of(source):
+            for queue_id, offset in self._broker.offsets.queues(source, name).items():
+                self._broker.offsets.commit(target, name, queue_id, offset)
+        return request.reply()
