@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from verniermq.kernel import Broker, Command, Connection, ManualClock, RequestCode, ResponseCode, connect
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel import (
+    Broker,
+    Command,
+    Configuration,
+    Connection,
+    ManualClock,
+    RequestCode,
+    ResponseCode,
+    connect,
+)
+from verniermq.kernel.config import load
+from verniermq.kernel.reload import SettingsWatcher
+from verniermq.kernel.testing import SMALL, running_broker
 from verniermq.plugins.flow import Config, Plugin
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
 
@@ -134,6 +146,32 @@ async def test_new_settings_apply_at_once() -> None:
 
         plugin_of(broker).settings_changed(Config())
         assert await codes(connection, send(), send(), send()) == [0, 0, 0]
+
+
+async def test_rules_are_read_again_from_a_changed_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "broker.toml"
+
+    def read() -> Configuration:
+        return load(file, {**SMALL, "store.path": str(tmp_path / "store")}, environ={})
+
+    def write(rules: str) -> None:
+        file.write_text(f'[plugins]\nenable = ["default", "{FLOW}"]\n[plugins.flow]\nrules = [{rules}]\n')
+
+    write('{ topic = "orders", count = 1 }')
+    async with Broker(read(), ManualClock()) as broker:
+        connection = await connect(broker.advertised.text)
+        watcher = SettingsWatcher(broker.host, broker.configuration, file, read)
+        assert await codes(connection, send(), send()) == [0, ResponseCode.SYSTEM_BUSY]
+
+        write('{ topic = "orders", count = 2 }')
+        watcher.reload()
+        assert await codes(connection, send(), send()) == [0, ResponseCode.SYSTEM_BUSY]
+
+        write('{ topic = "orders", count = "many" }')
+        watcher.reload()
+        assert await codes(connection, send()) == [ResponseCode.SYSTEM_BUSY]
+        assert "count" in caplog.text, "the mistake is reported, and the rules stay as they were"
+        connection.close()
 
 
 async def test_a_mistake_of_a_peer_opens_no_breaker() -> None:
