@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from verniermq.kernel.codes import RequestCode, ResponseCode
-from verniermq.kernel.errors import MessageIllegal, QueueOutOfRange
+from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, QueueOutOfRange
 from verniermq.kernel.message import RETRY_PREFIX, VALUE_END, PendingMessage, Property, SysFlag, parse_properties
 from verniermq.kernel.remoting import Command, Connection, Handler
 
@@ -175,6 +175,8 @@ class SendHandler:
             raise MessageIllegal(f"a batch may not go to a retry topic ({head.topic!r}); send the messages one by one")
         if head.sys_flag & SysFlag.TRANSACTION_MASK:
             raise MessageIllegal("a batch may not be a transaction; send the messages one by one")
+        if len(head.body) > self._store.settings.max_message_size:
+            raise MessageTooLarge(len(head.body), self._store.settings.max_message_size)
         messages = self._split(head)
         if target.concerned:
             for message in messages:
