@@ -61,7 +61,7 @@ BUILTIN: Final[dict[str, Builtin]] = {
                 R.GET_CONSUMER_RUNNING_INFO, R.CONSUME_MESSAGE_DIRECTLY, R.INVOKE_BROKER_TO_RESET_OFFSET,
                 R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, R.CLONE_GROUP_OFFSET,
             ),
-        ),  # fmt: skip
+        ),
         Builtin("order", "verniermq.plugins.order:Plugin", requests=(R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ)),
         Builtin("allocate", "verniermq.plugins.allocate:Plugin", in_clients=True),
         Builtin("fault", "verniermq.plugins.fault:Plugin", in_clients=True),

@@ -41,7 +41,7 @@ class ResetRequests:
         self._broker.groups.for_use(group)
         wanted, queue_id = request.integer("offset", -1), request.integer("queueId", ALL_QUEUES)
         if wanted < -1 or not ALL_QUEUES <= queue_id < topic.queues:
-            raise InvalidParameter(f"queue {queue_id}, offset {wanted}: expected one of {topic.queues} queues and 0 or more")
+            raise InvalidParameter(f"queue {queue_id} at {wanted}: expected one of {topic.queues} queues, 0 or more")
         queues = range(topic.queues) if queue_id == ALL_QUEUES else [queue_id]
         offsets = {queue: self._target(topic.name, queue, request.integer("timestamp"), wanted) for queue in queues}
         for queue, offset in offsets.items():
