@@ -1,0 +1,73 @@
+"""The victims of the crash test: each appends as fast as it can and notes what it may acknowledge, until it is killed.
+
+For each line ``store-path notes-path flush first-number`` on its input, this program forks a victim (which saves
+importing everything again), prints its process id, and prints ``dead`` when it is. A note is
+``topic queue_id queue_offset number``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import sys
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+
+from tests.kernel.commitlog.stores import open_store, pending
+from verniermq.kernel.clock import SystemClock
+from verniermq.kernel.message import PendingMessage
+from verniermq.kernel.store import Appended, Store
+
+SETTINGS = {"segment_size": 64 << 10, "checkpoint_interval": 0.02, "flush_interval": 0.01, "queue_entries": 200}
+
+
+def message(number: int) -> PendingMessage:
+    body = b"%d:" % number + b"x" * random.randrange(400)
+    return pending(f"T{number % 3}", number % 4, body, properties={"TAGS": "tag", "KEYS": f"key{number}"})
+
+
+def acknowledge(notes: int, numbers: list[int], appended: list[Appended]) -> None:
+    lines = [f"T{n % 3} {n % 4} {a.queue_offset} {n}\n" for n, a in zip(numbers, appended, strict=True)]
+    os.write(notes, "".join(lines).encode())
+
+
+async def produce(store: Store, notes: int, numbers: itertools.count[int]) -> None:
+    while True:
+        size = random.choice([1, 1, 1, 5])
+        taken = [next(numbers) for _ in range(size)]
+        messages = [message(number) for number in taken]
+        appended = [store.append(messages[0])] if size == 1 else list(store.append_batch(messages))
+        if await store.durable(appended[-1].end):
+            acknowledge(notes, taken, appended)
+        await anyio.lowlevel.checkpoint()
+
+
+async def main(path: str, notes_path: str, flush: str, first: str) -> None:
+    notes = os.open(notes_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    store = open_store(Path(path), flush=flush, clock=SystemClock(), **SETTINGS)
+    # Queues are synced, and the checkpoint written, far more often than usual: both must be met half done.
+    numbers = itertools.count(int(first))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(store.run)
+        for _ in range(4):
+            tasks.start_soon(produce, store, notes, numbers)
+        while True:
+            await anyio.sleep(0.01)
+            await store.save_checkpoint()
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        victim = os.fork()
+        if victim == 0:
+            anyio.run(main, *line.split())
+        print(victim, flush=True)
+        os.waitpid(victim, 0)
+        print("dead", flush=True)
+
+
+if __name__ == "__main__":
+    serve()
