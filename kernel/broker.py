@@ -8,6 +8,7 @@ stops, plugins hear ``broker_stopping``, tables are written, the store is closed
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
@@ -34,6 +36,7 @@ from verniermq.kernel.handlers.offsets import OffsetHandlers
 from verniermq.kernel.handlers.pull import PullHandler
 from verniermq.kernel.handlers.send import SendHandler
 from verniermq.kernel.handlers.topics import TopicHandlers
+from verniermq.kernel.hookcall import plugin_handler
 from verniermq.kernel.host import PluginHost
 from verniermq.kernel.jsonfile import JsonFile
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, PendingMessage, Property, Subscription
@@ -90,7 +93,7 @@ class Broker:
             self.clock,
             expiry_seconds=configuration.clients.expiry,
             compile_filter=self.compile_filter,
-            may_notify=lambda group: self.groups.for_use(group).notifies_members,
+            may_notify=self._may_notify,
             on_members_changed=lambda group: self.host.announce("members_changed", group),
         )
         self.held_pulls = HeldPulls(self.clock)
@@ -107,6 +110,7 @@ class Broker:
         self._appended: list[tuple[PendingMessage, Appended]] = []
         self._appended_feed: Feed
         self._dispatched_feed: Feed
+        self._recovering = False
         self._running = False
 
     # --- start and stop --------------------------------------------------------------------
@@ -145,10 +149,10 @@ class Broker:
         self._collect_handlers()
         for plugin, services in self.host.ask_all("services", self):
             for service in services:
-                self._task_group.start_soon(run_service, plugin.name, service)
+                self._task_group.start_soon(run_service, plugin, service, self.clock)
         self._exit.push_async_callback(self._announce_stopping)
-        await self._listen()
         self._running = True
+        await self._listen()
         await self.host.announce_and_wait("broker_started", self)
         logger.info("broker started name=%s listening=%s store=%s", self.name, self.advertised.text, self.store.path)
 
@@ -159,7 +163,9 @@ class Broker:
         self.store.redispatch_from = lambda: min(
             (offset for _, offset in self.host.ask_all("redispatch_from", self)), default=None
         )
+        self._recovering = True
         await anyio.to_thread.run_sync(self.store.open)
+        self._recovering = False
         self._exit.callback(self.store.close)
         self._load_tables()
         self._exit.callback(self.documents.save_now)
@@ -205,6 +211,7 @@ class Broker:
             self.advertised = advertised_address(settings.host, port, settings.advertise)
             self.store.store_host = self.advertised.packed
         self._exit.push_async_callback(self.server.stop, STOP_GRACE_SECONDS)
+        self._exit.callback(self.held_pulls.close)
         if settings.vip_port and settings.port > 2:
             try:
                 await self.server.listen(settings.host, settings.port - 2)
@@ -214,7 +221,9 @@ class Broker:
     async def _announce_stopping(self) -> None:
         self._running = False
         with anyio.move_on_after(STOP_GRACE_SECONDS, shield=True):
-            await self.host.announce_and_wait("broker_stopping", self, reverse=True)
+            await self._appended_feed.drain()
+            await self._dispatched_feed.drain()
+        await self.host.announce_and_wait("broker_stopping", self, reverse=True, limit=STOP_GRACE_SECONDS)
 
     def request_stop(self, reason: str) -> None:
         """Ask whoever runs the broker to end it."""
@@ -251,8 +260,9 @@ class Broker:
             if not self.host.is_active(builtin.name):
                 for code in builtin.requests:
                     self.handlers.setdefault(code, _refuse_without(builtin.name, code))
-        for _, handlers in self.host.ask_all("request_handlers", self):
-            self.handlers.update(handlers)
+        for plugin, handlers in self.host.ask_all("request_handlers", self):
+            call = plugin.calls["request_handlers"]
+            self.handlers.update({code: plugin_handler(call, handler) for code, handler in handlers.items()})
 
     # --- messages in -----------------------------------------------------------------------
 
@@ -285,11 +295,11 @@ class Broker:
 
     async def confirm(self, appended: Appended) -> tuple[ResponseCode, str]:
         """Wait until a message may be acknowledged, and say how."""
-        replicas: Awaitable[ResponseCode] | None = self.host.ask("confirm_append", appended)
+        replicas: Awaitable[ResponseCode | None] | None = self.host.ask("confirm_append", appended)
         on_disk = await self.store.durable(appended.end) if self.store.waits_for_disk else True
         if replicas is not None:
             code = await replicas
-            if code != ResponseCode.SUCCESS:
+            if code is not None and code != ResponseCode.SUCCESS:
                 return code, "stored, but not confirmed by the other brokers in time"
         if not on_disk:
             return ResponseCode.FLUSH_DISK_TIMEOUT, "stored, but the disk did not confirm it in time"
@@ -306,10 +316,11 @@ class Broker:
         self._appended_feed(batch)
 
     def _messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
-        if not self._running:
-            # Recovery, in the thread that opens the store: nobody waits yet, only plain listeners are fed.
+        if self._recovering:
+            # In the thread that opens the store; it waits for those that are async, so that nothing piles up.
             for call in tuple(self.host.messages_dispatched):
-                call(events)
+                if inspect.isawaitable(waiting := call(events)):
+                    anyio.from_thread.run(_finish, waiting)
             return
         self.held_pulls.messages_dispatched(events)
         if self.host.messages_dispatched:
@@ -342,6 +353,10 @@ class Broker:
         await anyio.to_thread.run_sync(self.store.delete_topic, name)
         await self.topics_document.saved()
 
+    def _may_notify(self, group: str) -> bool:
+        config = self.groups.find(group)  # not for_use: who leaves a deleted group must not bring it back
+        return config is None or config.notifies_members
+
     def _topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
         self.topics_document.touch()
         if self._running:
@@ -357,6 +372,10 @@ class Broker:
         while True:
             await self.clock.sleep(CLIENT_SCAN_SECONDS)
             self.clients.expire()
+
+
+async def _finish(waiting: Awaitable[object]) -> None:
+    await waiting
 
 
 def _limits(settings: RemotingSettings) -> RemotingLimits:

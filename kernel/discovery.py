@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def choose(configuration: Configuration, defaults: Sequence[str]) -> list[Candid
     names: list[str] = []
     for name in configuration.plugins.enable:
         names.extend(defaults if name == DEFAULT else [name])
-    unwanted = set(configuration.plugins.disable)
+    unwanted = configuration.plugins.disable
     offered = installed()
     base = Path(configuration.origin.file).parent
     chosen: dict[str, Candidate] = {}
@@ -81,9 +81,23 @@ def choose(configuration: Configuration, defaults: Sequence[str]) -> list[Candid
         if name in unwanted:
             continue
         candidate = _look_up(name, configuration.place(name).from_, offered, base)
-        if candidate.name not in unwanted:
-            chosen[candidate.name] = candidate
-    return list(chosen.values())
+        other = chosen.setdefault(candidate.name, candidate)
+        if other.target != candidate.target:
+            raise PluginError(
+                f"[plugins] enable has two plugins named {candidate.name!r}, {other.target} and {candidate.target}; "
+                f"give one another name: [plugins.<name>] from = {candidate.origin!r}"
+            )
+    for name in unwanted:
+        if name not in (known := known_names(configuration, chosen.values())):
+            raise PluginError(f"[plugins] disable names {name!r}, which does not exist; {nearest(name, known)}")
+    return [candidate for candidate in chosen.values() if candidate.name not in unwanted]
+
+
+def known_names(configuration: Configuration, chosen: Iterable[Candidate]) -> list[str]:
+    """Every name that ``broker.toml`` may speak of, whether or not its plugin is active."""
+    placed = [name for name in configuration.plugin_tables if configuration.place(name).from_]
+    named = [*configuration.plugins.enable, *(candidate.name for candidate in chosen), *placed]
+    return list(dict.fromkeys([*BUILTIN, *installed(), *named]))
 
 
 def _look_up(name: str, source: str, offered: Mapping[str, Candidate], base: Path) -> Candidate:

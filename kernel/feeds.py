@@ -8,12 +8,12 @@ the queue holds has failed, is told so in the log, and misses that batch.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from verniermq.kernel.errors import VernierMQError
 from verniermq.kernel.hookcall import HookCall
@@ -26,40 +26,64 @@ class FellBehind(VernierMQError):
         super().__init__(f"plugin {plugin!r} is {BATCHES_WAITING} batches behind in {hook}; it misses one")
 
 
+Item = Sequence[Any] | Awaitable[Any]
+"""A batch to call the plugin with, or what a plain function returned to be awaited."""
+
+
 class Feed:
     """Calls all implementations of one batched announcement."""
 
     def __init__(self, calls: list[HookCall], task_group: TaskGroup) -> None:
         self._calls = calls
         self._task_group = task_group
-        self._queues: dict[HookCall, MemoryObjectSendStream[Sequence[Any]]] = {}
+        self._queues: dict[HookCall, MemoryObjectSendStream[Item]] = {}
+        self._waiting = 0
+        self._idle = anyio.Event()
 
     def __call__(self, batch: Sequence[Any]) -> None:
         for call in tuple(self._calls):
-            if inspect.iscoroutinefunction(inspect.unwrap(call.function)):
+            if call.is_async:
                 self._queue(call, batch)
-            else:
-                call(batch)
+            elif inspect.isawaitable(result := call(batch)):
+                self._queue(call, result)
 
-    def _queue(self, call: HookCall, batch: Sequence[Any]) -> None:
+    def _queue(self, call: HookCall, item: Item) -> None:
         queue = self._queues.get(call)
         if queue is None:
-            queue, receiving = anyio.create_memory_object_stream[Sequence[Any]](BATCHES_WAITING)
+            queue, receiving = anyio.create_memory_object_stream[Item](BATCHES_WAITING)
             self._queues[call] = queue
-            self._task_group.start_soon(_feed, call, receiving)
+            self._task_group.start_soon(self._feed, call, receiving)
         try:
-            queue.send_nowait(batch)
+            queue.send_nowait(item)
+            self._waiting += 1
         except anyio.WouldBlock:
+            _drop(item)
             call.failed(FellBehind(call.plugin.name, call.hook))
+
+    async def _feed(self, call: HookCall, items: MemoryObjectReceiveStream[Item]) -> None:
+        with items:
+            async for item in items:
+                if call.plugin.state == "active":
+                    result = item if inspect.isawaitable(item) else call(item)
+                    if inspect.isawaitable(result):
+                        await result
+                else:
+                    _drop(item)
+                self._waiting -= 1
+                if not self._waiting:
+                    self._idle.set()
+                    self._idle = anyio.Event()
+
+    async def drain(self) -> None:
+        """Wait until every plugin has heard what was announced so far."""
+        while self._waiting:
+            await self._idle.wait()
 
     def close(self) -> None:
         for queue in self._queues.values():
             queue.close()
 
 
-async def _feed(call: HookCall, batches: Any) -> None:
-    async with batches:
-        async for batch in batches:
-            result = call(batch)
-            if result is not None:
-                await result
+def _drop(item: Item) -> None:
+    if isinstance(item, Coroutine):
+        item.close()

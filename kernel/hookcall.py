@@ -1,7 +1,8 @@
 """One plugin's implementation of one hook: called, counted, timed, and stopped from doing harm.
 
 An exception never travels from a plugin into the kernel: it becomes what the plugin declared, "go on without
-me" or "refuse the request". ``RequestRefused`` is no failure but an answer, and passes.
+me" or "refuse the request". ``RequestRefused`` is no failure but an answer, and passes, where somebody waits for
+an answer; from an announcement there is nobody to refuse, so it is a failure like any other.
 """
 
 from __future__ import annotations
@@ -9,18 +10,35 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+import anyio
 import attrs
 
 from verniermq.kernel.discovery import Candidate
 from verniermq.kernel.errors import PluginFailed, RequestRefused
 from verniermq.kernel.message import PendingMessage
 from verniermq.kernel.plugin import Concern, Declaration
+from verniermq.kernel.remoting.command import Command, request_name
+from verniermq.kernel.remoting.connection import Answer, Connection, Handler
 
 logger = logging.getLogger(__name__)
+
+REFUSING: Final = frozenset({"before_request", "before_append", "confirm_append", "before_send", "before_consume"})
+"""Hooks that a plugin may refuse from. One that fails closed goes on refusing there after it was switched off."""
+
+ANSWERED: Final = REFUSING | {"compile_filter", "group_is_ordered", "allocate_queues", "fault_strategy"}
+"""Hooks that somebody waits for an answer of, who is told of a refusal."""
+
+AT_START: Final = frozenset(
+    {
+        "broker_created", "system_topics", "tags_coders", "redispatch_from", "request_handlers", "services",
+        "broker_started",
+    }
+)  # fmt: skip
+"""Hooks of a broker that comes up. A plugin that fails closed there keeps it from starting."""
 
 
 @attrs.define(eq=False)
@@ -35,10 +53,13 @@ class ActivePlugin:
     state: Literal["active", "switched off"] = "active"
     reason: str = ""
     calls: dict[str, HookCall] = attrs.Factory(dict)
+    service_failures: int = 0
+    service_scopes: list[anyio.CancelScope] = attrs.Factory(list)
+    """Cancelled when the plugin is switched off."""
 
     @property
     def failures(self) -> int:
-        return sum(call.failures for call in self.calls.values())
+        return self.service_failures + sum(call.failures for call in self.calls.values())
 
 
 @attrs.define(eq=False)
@@ -56,58 +77,77 @@ class HookCall:
     failures: int = 0
     failures_in_a_row: int = 0
     nanoseconds: int = 0
+    is_async: bool = attrs.field(init=False)
 
-    def __call__(self, *arguments: Any) -> Any:
-        """Call the implementation; its exception is counted and becomes ``None``, or ``PluginFailed``."""
+    def __attrs_post_init__(self) -> None:
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(self.function))
+
+    def __call__(self, *arguments: Any, undo: Callable[[], None] | None = None) -> Any:
+        """Call the implementation; its exception is counted and becomes ``None``, or ``PluginFailed``.
+
+        ``undo`` is called first of all when it failed, to take back what it had changed by then.
+        """
         started = perf_counter_ns()
         self.calls += 1
         try:
             result = self.function(*arguments)
-        except RequestRefused:
-            self.failures_in_a_row = 0
-            raise
+            if result is not None and inspect.isgenerator(result):
+                result = list(result)
         except Exception as error:
-            self.nanoseconds += perf_counter_ns() - started
-            self.failed(error)
+            self._raised(error, undo)
             return None
-        self.nanoseconds += perf_counter_ns() - started
-        if inspect.isawaitable(result):
-            return self._awaited(result)
+        finally:
+            self.nanoseconds += perf_counter_ns() - started
+        if result is not None and inspect.isawaitable(result):
+            return self._awaited(result, undo)
         self.failures_in_a_row = 0
         return result
 
-    async def _awaited(self, result: Awaitable[Any]) -> Any:
+    async def _awaited(self, result: Awaitable[Any], undo: Callable[[], None] | None) -> Any:
         started = perf_counter_ns()
         try:
             value = await result
-        except RequestRefused:
-            self.failures_in_a_row = 0
-            raise
         except Exception as error:
-            self.failed(error)
+            self._raised(error, undo)
             return None
         finally:
             self.nanoseconds += perf_counter_ns() - started
         self.failures_in_a_row = 0
         return value
 
+    def _raised(self, error: Exception, undo: Callable[[], None] | None) -> None:
+        if isinstance(error, RequestRefused) and self.hook in ANSWERED:
+            self.failures_in_a_row = 0
+            raise error
+        if undo is not None:
+            undo()
+        self.failed(error)
+
     def failed(self, error: Exception) -> None:
         """Count a failure and act on it.
 
         Raises:
-            PluginFailed: the plugin fails closed.
+            PluginFailed: the plugin fails closed, and somebody waits for its answer or the broker is starting.
         """
-        self.failures += 1
         self.failures_in_a_row += 1
+        closed = self.plugin.declaration.on_failure == "closed"
+        if closed and self.hook in AT_START:
+            self.failures += 1
+            raise PluginFailed(self.plugin.name, self.hook, error) from error  # who starts the broker is told
+        failure = self.blamed(error)
+        if self.failures_in_a_row == self.plugin.declaration.patience:
+            self.give_up(self.plugin, self.hook, error)
+        if closed and self.hook in ANSWERED:
+            raise failure from error
+
+    def blamed(self, error: Exception) -> PluginFailed:
+        """Count and log a failure; the refusal that names the plugin, for those who want to raise it."""
+        self.failures += 1
         logger.error(
             "plugin failed plugin=%s hook=%s failures=%d in_a_row=%d",
             self.plugin.name, self.hook, self.failures, self.failures_in_a_row, exc_info=error,
         )  # fmt: skip
-        declaration = self.plugin.declaration
-        if self.failures_in_a_row >= declaration.patience:
-            self.give_up(self.plugin, self.hook, error)
-        if declaration.on_failure == "closed":
-            raise PluginFailed(self.plugin.name, self.hook, error) from error
+        return PluginFailed(self.plugin.name, self.hook, error)
 
     def concerns(self, message: PendingMessage) -> bool:
         concern = self.concern
@@ -116,6 +156,37 @@ class HookCall:
             or not concern.properties.isdisjoint(message.properties)
             or (bool(concern.topic_prefixes) and message.topic.startswith(concern.topic_prefixes))
         )
+
+
+def plugin_handler(call: HookCall, handler: Handler) -> Handler:
+    """A plugin's handler of requests. Its failure is the plugin's by name; switched off, it is no longer asked.
+
+    A failure here never switches the plugin off: what a peer sent must not decide that for all the others.
+    """
+
+    def serve(request: Command, connection: Connection) -> Answer | Coroutine[Any, Any, Answer]:
+        if call.plugin.state != "active":
+            raise RequestRefused(f"request {request_name(request.code)} cannot be served: {call.plugin.reason}")
+        started = perf_counter_ns()
+        try:
+            result = handler(request, connection)
+        except RequestRefused:
+            raise
+        except Exception as error:
+            raise call.blamed(error) from error
+        finally:
+            call.nanoseconds += perf_counter_ns() - started
+        return result if result is None or isinstance(result, Command) else finish(result)
+
+    async def finish(work: Coroutine[Any, Any, Answer]) -> Answer:
+        try:
+            return await work
+        except RequestRefused:
+            raise
+        except Exception as error:
+            raise call.blamed(error) from error
+
+    return serve
 
 
 def adapted(function: Callable[..., Any], wanted: Sequence[str], specification: Sequence[str]) -> Callable[..., Any]:
@@ -129,3 +200,21 @@ def adapted(function: Callable[..., Any], wanted: Sequence[str], specification: 
         return function(*[arguments[position] for position in positions])
 
     return call
+
+
+def guarded_test(call: HookCall, test: Callable[[Mapping[str, str]], bool]) -> Callable[[Mapping[str, str]], bool]:
+    """A filter's test of properties that does as its plugin declared when it raises.
+
+    Open lets the message pass: the consumer may get one too many, but none is lost. Closed refuses the pull.
+    """
+
+    def passes(properties: Mapping[str, str]) -> bool:
+        try:
+            return test(properties)
+        except Exception as error:
+            failure = call.blamed(error)
+            if call.plugin.declaration.on_failure == "closed":
+                raise failure from error
+            return True
+
+    return passes

@@ -10,20 +10,24 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import anyio
+import attrs
 import pluggy
 
 from verniermq.kernel import discovery, hookspecs
 from verniermq.kernel.builtin import BUILTIN, DEFAULT_BROKER_PLUGINS
 from verniermq.kernel.config import Configuration
-from verniermq.kernel.errors import ConfigError, PluginError, nearest
-from verniermq.kernel.hookcall import ActivePlugin, HookCall, adapted
+from verniermq.kernel.errors import ConfigError, PluginError, RequestRefused, nearest
+from verniermq.kernel.hookcall import REFUSING, ActivePlugin, HookCall, adapted, guarded_test
+from verniermq.kernel.message import MessageFilter
+from verniermq.kernel.ordering import in_order
 from verniermq.kernel.plugin import PROJECT, concern_of
 
 if TYPE_CHECKING:
-    from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
+    from verniermq.kernel.message import PendingMessage, Subscription
     from verniermq.kernel.remoting import Command, Connection
 
 logger = logging.getLogger(__name__)
@@ -32,8 +36,8 @@ PLAIN_ONLY = frozenset(
     {
         "broker_created", "system_topics", "tags_coders", "redispatch_from", "request_handlers", "services",
         "settings_changed", "connection_opened", "connection_closed", "members_changed", "topics_changed",
-        "group_is_ordered",
-        "confirm_append", "compile_filter", "log_trimmed", "runtime_info", "allocate_queues", "fault_strategy",
+        "group_is_ordered", "confirm_append", "compile_filter", "log_trimmed", "messages_pulled", "runtime_info",
+        "allocate_queues", "fault_strategy",
     }
 )  # fmt: skip
 """Hooks whose answer is needed at once: an ``async def`` there would be a coroutine that nobody awaits."""
@@ -77,18 +81,18 @@ class PluginHost:
             PluginError: a plugin is not to be found, does not fit, or needs one that is not active.
             ConfigError: a plugin's table is wrong.
         """
-        found = [discovery.load(candidate) for candidate in discovery.choose(configuration, defaults)]
-        for plugin in _in_order(found, configuration):
+        candidates = discovery.choose(configuration, defaults)
+        known = discovery.known_names(configuration, candidates)
+        for plugin in in_order([discovery.load(candidate) for candidate in candidates], configuration, known):
             try:
                 config = configuration.plugin(plugin.name, plugin.declaration.config)
             except ConfigError as error:
                 error.plugin = plugin.name
                 raise
             self._register(plugin, config)
-        named = [*BUILTIN, *discovery.installed(), *configuration.plugins.disable]
-        known: dict[str, type[Any] | None] = dict.fromkeys(named)
-        known.update({plugin.name: plugin.declaration.config for plugin in self.active.values()})
-        configuration.check_plugins(known)
+        classes: dict[str, type[Any] | None] = dict.fromkeys(known)
+        classes.update({plugin.name: plugin.declaration.config for plugin in self.active.values()})
+        configuration.check_plugins(classes)
         self._resolve()
 
     def _register(self, found: discovery.Found, config: Any) -> None:
@@ -133,7 +137,7 @@ class PluginHost:
             caller = getattr(self._manager.hook, hook)
             for implementation in _first_registered_first(caller.get_hookimpls()):
                 plugin = self.active[implementation.plugin_name]
-                if plugin.state != "active":
+                if plugin.state != "active" and not (hook in REFUSING and plugin.declaration.on_failure == "closed"):
                     continue
                 call = plugin.calls.get(hook)
                 if call is None:
@@ -177,6 +181,12 @@ class PluginHost:
         plugin.state = "switched off"
         plugin.reason = reason
         logger.error("%s; it is switched off until the broker restarts", reason)
+        if plugin.declaration.on_failure == "closed":
+            # Switched off must not mean let through, or whoever can make it stumble gets past it.
+            for call in plugin.calls.values():
+                call.function = partial(_refuse, f"{reason}; it is switched off, and nothing passes without it")
+        for scope in plugin.service_scopes:
+            scope.cancel()
         self._resolve()
 
     # --- calling: a typed method per kind of call ------------------------------------------
@@ -186,13 +196,18 @@ class PluginHost:
         for call in tuple(self._lists[hook]):
             call(*arguments)
 
-    async def announce_and_wait(self, hook: str, *arguments: Any, reverse: bool = False) -> None:
-        """Tell everybody, one after the other, waiting for those that are ``async``."""
+    async def announce_and_wait(
+        self, hook: str, *arguments: Any, reverse: bool = False, limit: float | None = None
+    ) -> None:
+        """Tell everybody, one after the other, waiting for those that are ``async``, ``limit`` seconds for each."""
         calls = tuple(self._lists[hook])
         for call in reversed(calls) if reverse else calls:
             result = call(*arguments)
             if inspect.isawaitable(result):
-                await result
+                with anyio.move_on_after(limit, shield=limit is not None) as scope:
+                    await result
+                if scope.cancelled_caught:
+                    call.failed(TimeoutError(f"it took longer than {limit:g} s"))
 
     def ask_all(self, hook: str, *arguments: Any) -> Iterator[tuple[ActivePlugin, Any]]:
         """Everybody's answer that is not ``None``, with whose it is."""
@@ -203,15 +218,20 @@ class PluginHost:
 
     def ask(self, hook: str, *arguments: Any) -> Any:
         """The first answer that is not ``None``."""
-        for call in self._lists[hook]:
+        for call in tuple(self._lists[hook]):
             answer = call(*arguments)
             if answer is not None:
                 return answer
         return None
 
     def compile_filter(self, subscription: Subscription) -> MessageFilter | None:
-        answer: MessageFilter | None = self.ask("compile_filter", subscription)
-        return answer
+        for call in tuple(self._lists["compile_filter"]):
+            answer = call(subscription)
+            if isinstance(answer, MessageFilter):
+                return answer if answer.test is None else attrs.evolve(answer, test=guarded_test(call, answer.test))
+            if answer is not None:
+                call.failed(TypeError(f"its answer is {answer!r}, expected a MessageFilter or None"))
+        return None
 
     def rewrite(self, message: PendingMessage, connection: Connection | None) -> Awaitable[None] | None:
         """Give every concerned plugin its chance to change or refuse a message.
@@ -221,54 +241,47 @@ class PluginHost:
         Raises:
             RequestRefused: a plugin refuses the message, or failed and fails closed.
         """
-        for position, call in enumerate(self.before_append):
-            if not call.concerns(message):
-                continue
-            earlier = message.copy()
-            failures = call.failures
-            result = call(message, connection)
-            if call.failures != failures:
-                message.restore(earlier)
-            elif result is not None:
-                return self._rewrite_from(position, result, earlier, message, connection)
+        # A copy of the list: a plugin that gives up changes it, and then the next one must not be passed over.
+        calls = tuple(self.before_append)
+        for position, call in enumerate(calls):
+            if call.concerns(message):
+                waiting = call(message, connection, undo=partial(message.restore, message.copy()))
+                if waiting is not None:
+                    return self._rewrite_after(waiting, calls[position + 1 :], message, connection)
         return None
 
-    async def _rewrite_from(
-        self, position: int, result: Awaitable[None], earlier: PendingMessage, message: PendingMessage,
+    async def _rewrite_after(
+        self, waiting: Awaitable[None], others: Sequence[HookCall], message: PendingMessage,
         connection: Connection | None,
     ) -> None:  # fmt: skip
-        calls = self.before_append[position:]
-        failures = calls[0].failures
-        await result
-        if calls[0].failures != failures:
-            message.restore(earlier)
-        for call in calls[1:]:
-            if not call.concerns(message):
-                continue
-            earlier = message.copy()
-            failures = call.failures
-            result = call(message, connection)
-            if result is not None:
-                await result
-            if call.failures != failures:
-                message.restore(earlier)
+        await waiting
+        for call in others:
+            if call.concerns(message):
+                again = call(message, connection, undo=partial(message.restore, message.copy()))
+                if again is not None:
+                    await again
 
     def guard(self, request: Command, connection: Connection) -> Awaitable[None] | None:
         """Let every plugin refuse or delay a request; an awaitable if one of them is ``async``."""
-        for position, call in enumerate(self.before_request):
-            result = call(request, connection)
-            if result is not None:
-                return self._guard_from(position, result, request, connection)
+        calls = tuple(self.before_request)
+        for position, call in enumerate(calls):
+            waiting = call(request, connection)
+            if waiting is not None:
+                return self._guard_after(waiting, calls[position + 1 :], request, connection)
         return None
 
-    async def _guard_from(
-        self, position: int, result: Awaitable[None], request: Command, connection: Connection
+    async def _guard_after(
+        self, waiting: Awaitable[None], others: Sequence[HookCall], request: Command, connection: Connection
     ) -> None:
-        await result
-        for call in self.before_request[position + 1 :]:
-            following = call(request, connection)
-            if following is not None:
-                await following
+        await waiting
+        for call in others:
+            again = call(request, connection)
+            if again is not None:
+                await again
+
+
+def _refuse(why: str, *arguments: Any) -> NoReturn:
+    raise RequestRefused(why)
 
 
 def _first_registered_first(implementations: Sequence[Any]) -> list[Any]:
@@ -277,34 +290,3 @@ def _first_registered_first(implementations: Sequence[Any]) -> list[Any]:
     last = [i for i in implementations if i.trylast]
     normal = [i for i in implementations if not i.tryfirst and not i.trylast]
     return [*first, *normal, *last]
-
-
-def _in_order(found: Sequence[discovery.Found], configuration: Configuration) -> list[discovery.Found]:
-    """Sort by ``before`` and ``after``, from the declarations and from ``broker.toml``; else as they were named."""
-    by_name = {plugin.name: plugin for plugin in found}
-    graph: dict[str, set[str]] = {name: set() for name in by_name}
-    for plugin in found:
-        for need in plugin.declaration.needs:
-            if need not in by_name:
-                why = f"plugin {plugin.name!r} needs {need!r}, which is not active; enable it in [plugins]"
-                raise PluginError(why, plugin.name)
-            graph[plugin.name].add(need)
-        place = configuration.place(plugin.name)
-        for other in (*plugin.declaration.after, *place.after):
-            if other in by_name:
-                graph[plugin.name].add(other)
-        for other in (*plugin.declaration.before, *place.before):
-            if other in by_name:
-                graph[other].add(plugin.name)
-    sorter = TopologicalSorter(graph)
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        raise PluginError(f"plugins want to be before each other in a circle: {' → '.join(error.args[1])}") from error
-    ordered: list[discovery.Found] = []
-    position = {name: index for index, name in enumerate(by_name)}
-    while sorter.is_active():
-        ready = sorted(sorter.get_ready(), key=position.__getitem__)
-        ordered.extend(by_name[name] for name in ready)
-        sorter.done(*ready)
-    return ordered

@@ -16,6 +16,7 @@ import anyio
 import attrs
 
 from verniermq.kernel.clock import Clock
+from verniermq.kernel.errors import RequestRefused
 from verniermq.kernel.message import MATCH_ALL, MessageFilter
 from verniermq.kernel.remoting import Connection
 from verniermq.kernel.store import DispatchEvent
@@ -44,7 +45,10 @@ class HeldPull:
         codes, test = self.filter.tag_codes, self.filter.test
         if codes is not None and event.tags_code not in codes:
             return False
-        return test is None or test(event.properties)
+        try:
+            return test is None or test(event.properties)
+        except RequestRefused:
+            return True  # the pull is told why when it looks for itself
 
 
 class HeldPulls:
@@ -56,6 +60,7 @@ class HeldPulls:
         self._sequence = count()
         self._waiting = 0
         self._earlier = anyio.Event()
+        self._closing = False
 
     def __len__(self) -> int:
         return self._waiting
@@ -75,6 +80,10 @@ class HeldPulls:
             self._drop_from_queue(watch)
 
     def hold(self, pull: HeldPull) -> None:
+        if self._closing:
+            pull.done = True
+            pull.resume()
+            return
         self._by_queue.setdefault((pull.topic, pull.queue_id), []).append(pull)
         if pull.connection is not None:
             self._by_connection.setdefault(pull.connection, set()).add(pull)
@@ -110,6 +119,15 @@ class HeldPulls:
             pull.done = True
             self._forget(pull)
             pull.resume()
+
+    def close(self) -> None:
+        """Answer everybody who waits, and from now on at once: the broker stops."""
+        self._closing = True
+        for pulls in list(self._by_connection.values()):
+            for pull in list(pulls):
+                pull.done = True
+                self._forget(pull)
+                pull.resume()
 
     def connection_closed(self, connection: Connection) -> None:
         for pull in self._by_connection.pop(connection, set()):
