@@ -15,10 +15,18 @@ import attrs
 
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.codes import RequestCode
+from verniermq.kernel.errors import InvalidParameter
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, Subscription
 from verniermq.kernel.remoting import Command, Connection
 
 logger = logging.getLogger(__name__)
+
+
+def _version(value: object) -> int:
+    try:
+        return int(value or 0)  # type: ignore[call-overload, no-any-return]  # whatever a peer sent
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidParameter(f"subVersion is {value!r}, expected a whole number") from None
 
 
 @attrs.define(eq=False)
@@ -117,7 +125,7 @@ class ClientRegistry:
             topic=str(wire.get("topic", "")),
             expression=str(wire.get("subString") or "*"),
             expression_type=str(wire.get("expressionType") or "TAG"),
-            version=int(wire.get("subVersion") or 0),
+            version=_version(wire.get("subVersion")),
         )
         live = LiveSubscription(subscription, wire=wire)
         try:
@@ -184,7 +192,7 @@ class ClientRegistry:
         members = [m for group in self.consumers.values() for m in group.members.values()]
         members += [m for group in self.producers.values() for m in group.values()]
         for member in members:
-            if member.last_heartbeat < oldest:
+            if member.last_heartbeat < oldest and not member.connection.closed:
                 logger.warning(
                     "client expired client_id=%s peer=%s silent_s=%d limit_s=%d",
                     member.client_id, member.connection.peer_address,

@@ -82,6 +82,9 @@ class GroupConfig:
         for member in ("retryMaxTimes", "retryQueueNums", "brokerId"):
             if not isinstance(data.get(member, 0), int):
                 raise InvalidParameter(f"group {name!r}: {member} is {data[member]!r}, expected a whole number")
+        if not isinstance(data.get("groupRetryPolicy") or {}, Mapping):
+            why = f"group {name!r}: groupRetryPolicy is {data['groupRetryPolicy']!r}, expected an object"
+            raise InvalidParameter(why)
         return cls(name, {key: value for key, value in data.items() if key != "groupName" and value is not None})
 
 

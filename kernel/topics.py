@@ -21,6 +21,8 @@ _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 MAX_RETRY_TOPIC_LENGTH: Final = 255
 MAX_GROUP_LENGTH: Final = 120
 MAX_QUEUES: Final = 65536
+FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+"""What an Apache broker can read back from the file."""
 
 SYSTEM_PREFIX: Final = "rmq_sys_"
 
@@ -83,6 +85,30 @@ class TopicConfig:
         """Queues that exist at all; while a topic shrinks, one of the two counts is the larger."""
         return max(self.read_queues, self.write_queues)
 
+    def check(self) -> None:
+        """
+        Raises:
+            BadName, InvalidParameter: the name, a queue count, the permission or another member is not allowed.
+        """
+        check_topic_name(self.name)
+        self.check_numbers()
+        if self.filter_type not in FILTER_TYPES:
+            expected = " or ".join(FILTER_TYPES)
+            raise InvalidParameter(f"topic {self.name!r}: filter type {self.filter_type!r}; expected {expected}")
+
+    def check_numbers(self) -> None:
+        """
+        Raises:
+            InvalidParameter: a queue count, the permission or the flag is out of range.
+        """
+        for what, count in (("read", self.read_queues), ("write", self.write_queues)):
+            if not 0 <= count <= MAX_QUEUES:
+                raise InvalidParameter(f"topic {self.name!r}: {count} {what} queues; expected 0 to {MAX_QUEUES}")
+        if not 0 <= self.perm <= 7:
+            raise InvalidParameter(f"topic {self.name!r}: perm {self.perm}; expected 2 (write), 4 (read) or 6 (both)")
+        if not -(2**31) <= self.sys_flag < 2**31:
+            raise InvalidParameter(f"topic {self.name!r}: topicSysFlag {self.sys_flag}; expected 32 bits")
+
     def as_json(self) -> dict[str, Any]:
         return {
             "attributes": dict(self.attributes),
@@ -102,17 +128,20 @@ class TopicConfig:
             InvalidParameter: a member is missing or of the wrong type.
         """
         try:
+            name = data["topicName"]
+            if not isinstance(name, str):
+                raise TypeError(f"topicName is {name!r}")
             return cls(
-                name=str(data["topicName"]),
+                name=name,
                 read_queues=int(data.get("readQueueNums", 16)),
                 write_queues=int(data.get("writeQueueNums", 16)),
                 perm=int(data.get("perm", Perm.READ_WRITE)),
                 filter_type=str(data.get("topicFilterType", "SINGLE_TAG")),
                 sys_flag=int(data.get("topicSysFlag", 0)),
                 order=bool(data.get("order", False)),
-                attributes=dict(data.get("attributes") or {}),
+                attributes={str(key): str(value) for key, value in dict(data.get("attributes") or {}).items()},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter(f"a topic configuration is malformed: {error!r}") from error
 
 
@@ -202,12 +231,7 @@ class TopicTable:
         Raises:
             BadName, InvalidParameter: the name, a queue count or the permission is not allowed.
         """
-        check_topic_name(topic.name)
-        for what, count in (("read", topic.read_queues), ("write", topic.write_queues)):
-            if not 0 <= count <= MAX_QUEUES:
-                raise InvalidParameter(f"topic {topic.name!r}: {count} {what} queues; expected 0 to {MAX_QUEUES}")
-        if not 0 <= topic.perm <= 7:
-            raise InvalidParameter(f"topic {topic.name!r}: perm {topic.perm}; expected 2 (write), 4 (read) or 6 (both)")
+        topic.check()
         if self._topics.get(topic.name) == topic:
             return
         self._topics[topic.name] = topic

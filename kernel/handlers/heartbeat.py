@@ -36,7 +36,7 @@ def json_body(request: Command) -> dict[str, Any]:
     return data
 
 
-def _objects(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def objects(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """A member that is a list of objects; missing and null count as empty."""
     members = data.get(name) or []
     if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):
@@ -62,9 +62,9 @@ class HeartbeatHandlers:
         if not client_id:
             raise InvalidParameter("the heartbeat has no clientID")
         clients = self._broker.clients
-        for producer in _objects(data, "producerDataSet"):
+        for producer in objects(data, "producerDataSet"):
             clients.register_producer(str(producer.get("groupName", "")), client_id, connection)
-        for consumer in _objects(data, "consumerDataSet"):
+        for consumer in objects(data, "consumerDataSet"):
             group = str(consumer.get("groupName", ""))
             try:
                 self._broker.groups.for_use(group)
@@ -72,7 +72,7 @@ class HeartbeatHandlers:
                 continue  # the others of this heartbeat live; this one's pulls are told why they fail
             subscriptions = None
             if not data.get("withoutSub"):
-                subscriptions = [clients.compile(wire) for wire in _objects(consumer, "subscriptionDataSet")]
+                subscriptions = [clients.compile(wire) for wire in objects(consumer, "subscriptionDataSet")]
             modes = {name: str(consumer[member]) for name, member in MODES.items() if member in consumer}
             clients.register_consumer(group, client_id, connection, subscriptions, **modes)
         return request.reply()

@@ -6,7 +6,9 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from verniermq.kernel.codes import RequestCode, ResponseCode
+from verniermq.kernel.errors import BadField
 from verniermq.kernel.remoting import Command, Connection, Handler
+from verniermq.kernel.topics import MAX_QUEUES
 
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
@@ -56,7 +58,12 @@ class OffsetHandlers:
         group, topic = request.text("consumerGroup"), request.text("topic")
         self._broker.topics.get(topic)
         self._broker.groups.for_use(group)
-        self._broker.offsets.commit(group, topic, request.integer("queueId"), request.integer("commitOffset"))
+        queue_id, offset = request.integer("queueId"), request.integer("commitOffset")
+        if not 0 <= queue_id < MAX_QUEUES:
+            raise BadField("queueId", queue_id, f"0 to {MAX_QUEUES - 1}")
+        if offset < 0:
+            raise BadField("commitOffset", offset, "0 or more")
+        self._broker.offsets.commit(group, topic, queue_id, offset)
         return request.reply()
 
     def maximum(self, request: Command, connection: Connection) -> Command:
@@ -64,8 +71,11 @@ class OffsetHandlers:
         return request.reply(ext={"offset": str(0 if queue is None else queue.max_offset)})
 
     def minimum(self, request: Command, connection: Connection) -> Command:
-        queue = self._broker.store.queue(request.text("topic"), request.integer("queueId"))
-        return request.reply(ext={"offset": str(0 if queue is None else queue.min_offset)})
+        topic, queue_id = request.text("topic"), request.integer("queueId")
+        config = self._broker.topics.find(topic)
+        if config is None or not 0 <= queue_id < config.queues:
+            return request.reply(ext={"offset": "-1"})
+        return request.reply(ext={"offset": str(self._broker.store.min_offset(topic, queue_id))})
 
     def by_time(self, request: Command, connection: Connection) -> Command:
         upper = request.text("boundaryType", "LOWER").upper() == "UPPER"

@@ -116,6 +116,8 @@ class SendHandler:
             raise QueueOutOfRange(topic, queue_id, target.queues)
         text = ext.get("i", "")
         properties = parse_properties(text)
+        if sys_flag & SysFlag.TRANSACTION_MASK:
+            _check_transaction(sys_flag, properties)
         message = PendingMessage(
             topic, queue_id, request.body, properties, None, flag, sys_flag, born, connection.packed_host, times,
             request_fields=ext,
@@ -178,12 +180,29 @@ class SendHandler:
         if len(head.body) > self._store.settings.max_message_size:
             raise MessageTooLarge(len(head.body), self._store.settings.max_message_size)
         messages = self._split(head)
-        if target.concerned:
-            for message in messages:
+        concerned = self._host.concerned_properties
+        if target.concerned or any(not concerned.isdisjoint(message.properties) for message in messages):
+            for position, message in enumerate(messages):
                 waiting = self._broker.rewrite(message, connection)
                 if waiting is not None:
-                    _close(waiting)
-                    raise MessageIllegal(f"a plugin takes its time for messages to {head.topic!r}: no batches there")
+                    return self._send_batch_after(waiting, position + 1, request, connection, head, messages)
+        return self._append_batch(request, head, messages)
+
+    async def _send_batch_after(
+        self, waiting: Awaitable[None], position: int, request: Command, connection: Connection,
+        head: PendingMessage, messages: list[PendingMessage],
+    ) -> Command:  # fmt: skip
+        await waiting
+        for message in messages[position:]:
+            again = self._broker.rewrite(message, connection)
+            if again is not None:
+                await again
+        answer = self._append_batch(request, head, messages)
+        return answer if isinstance(answer, Command) else await answer
+
+    def _append_batch(
+        self, request: Command, head: PendingMessage, messages: list[PendingMessage]
+    ) -> Command | Coroutine[Any, Any, Command]:
         appended = self._store.append_batch(messages)
         if self._host.messages_appended:
             for message, one in zip(messages, appended, strict=True):
@@ -246,9 +265,11 @@ def _refuse_in_batch(properties: Mapping[str, str], number: int) -> None:
             raise MessageIllegal(f"message {number} of the batch may not {what} ({name} is set); send it alone")
 
 
-def _close(waiting: Awaitable[None]) -> None:
-    if isinstance(waiting, Coroutine):
-        waiting.close()
+def _check_transaction(sys_flag: int, properties: Mapping[str, str]) -> None:
+    """With the flag alone a message would be stored, acknowledged, and never delivered to anybody."""
+    name = Property.TRANSACTION_PREPARED
+    if properties.get(name, "").lower() != "true":
+        raise MessageIllegal(f"sysFlag {sys_flag} says that it is a transaction, but property {name} is not 'true'")
 
 
 def unique_key() -> str:

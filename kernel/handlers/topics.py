@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 import orjson
 
 from verniermq.kernel.codes import RequestCode
 from verniermq.kernel.errors import GroupNotFound, InvalidParameter
 from verniermq.kernel.groups import GroupConfig
-from verniermq.kernel.handlers.heartbeat import json_body
+from verniermq.kernel.handlers.heartbeat import json_body, objects
 from verniermq.kernel.remoting import Command, Connection, Handler
-from verniermq.kernel.topics import TopicConfig, check_topic_name
+from verniermq.kernel.topics import TopicConfig, check_group_name, check_topic_name
 
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
@@ -58,13 +57,13 @@ class TopicHandlers:
         return request.reply()
 
     async def update_topics(self, request: Command, connection: Connection) -> Command:
-        members = json_body(request).get("topicConfigList") or []
+        members = objects(json_body(request), "topicConfigList")
         await self._put_topics([TopicConfig.from_json(member) for member in members])
         return request.reply()
 
     async def _put_topics(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
-            check_topic_name(topic.name)
+            topic.check()
             if self._broker.topics.is_system(topic.name):
                 raise InvalidParameter(f"topic {topic.name!r} is the broker's own; it cannot be changed")
         for topic in topics:
@@ -75,6 +74,7 @@ class TopicHandlers:
         name = request.text("topic")
         if not name or self._broker.topics.is_system(name):
             raise InvalidParameter(f"topic {name!r} is the broker's own; it cannot be deleted")
+        check_topic_name(name)
         await self._broker.delete_topic(name)
         return request.reply()
 
@@ -102,11 +102,13 @@ class TopicHandlers:
         return request.reply()
 
     async def update_groups(self, request: Command, connection: Connection) -> Command:
-        members = json_body(request).get("groupConfigList") or []
+        members = objects(json_body(request), "groupConfigList")
         await self._put_groups([GroupConfig.from_json(member) for member in members])
         return request.reply()
 
     async def _put_groups(self, groups: list[GroupConfig]) -> None:
+        for group in groups:
+            check_group_name(group.name)
         for group in groups:
             self._broker.groups.put(group)
         await self._broker.groups_document.saved()
@@ -127,7 +129,7 @@ class TopicHandlers:
         found = self._broker.groups.find(name)
         if found is None:
             raise GroupNotFound(name)
-        return request.reply(body=orjson.dumps(attrs.evolve(found).as_json()))
+        return request.reply(body=orjson.dumps(found.as_json()))
 
 
 def _changed_attributes(attributes: dict[str, str], change: str) -> dict[str, str]:

@@ -21,7 +21,10 @@ from verniermq.plugins.namesrv.server import NameServer
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
-        api=1, summary="Carries a name server, or registers the broker with outside ones.", on_failure="open"
+        api=1,
+        summary="Carries a name server, or registers the broker with outside ones.",
+        # A broker whose name server could not listen would run where nobody finds it: better not to start.
+        on_failure="closed",
     )
     config: NoConfig
     embedded: NameServer | None = attrs.field(default=None, init=False)
@@ -50,9 +53,14 @@ class Plugin:
             settings = broker.configuration.namesrv
             self._register_here(self.embedded, broker)
             await self.embedded.start(settings.host, settings.port)
-            broker.name_servers = [f"{settings.host}:{self.embedded.port}"]
+            broker.name_servers = [self._address(settings.host, self.embedded.port)]
         else:
             broker.name_servers = [registrar.address for registrar in self._registrars]
+
+    def _address(self, host: str, port: int) -> str:
+        """What clients are told; they cannot connect to "everywhere"."""
+        host = self._broker.advertised.host if host in ("0.0.0.0", "::") else host
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def _register_here(self, server: NameServer, broker: Broker) -> None:
         """Our own broker needs no socket to reach its own table, and lives as long as it."""
@@ -66,7 +74,7 @@ class Plugin:
     @hookimpl
     def topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
         for registrar in self._registrars:
-            registrar.topics_changed()
+            registrar.topics_changed(changed)
         if self.embedded is not None:
             self.embedded.table.put_topics(self._broker.name, changed)
             for topic in deleted:

@@ -28,6 +28,7 @@ from verniermq.plugins.namesrv import registration
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 30.0
+RETRY_SECONDS: Final = 5.0
 CALL_TIMEOUT: Final = 6.0
 
 
@@ -38,21 +39,41 @@ class Registrar:
         self._broker = broker
         self.address = address
         self._connection: Connection | None = None
+        self._news: dict[str, TopicConfig] = {}
+        """Topics that changed since the last registration."""
         self._changed = anyio.Event()
 
-    def topics_changed(self) -> None:
+    def topics_changed(self, changed: Sequence[TopicConfig]) -> None:
+        self._news.update({topic.name: topic for topic in changed})
         self._changed.set()
 
     async def run(self) -> None:
-        """Register now, then on every change and at every interval."""
+        """Register now and at every interval with all topics, and on every change with those that changed."""
+        due = self._broker.clock.now()
         while True:
+            news, self._news = list(self._news.values()), {}
             self._changed = anyio.Event()
+            everything = self._broker.clock.now() >= due
             try:
-                await self.register(list(self._broker.topics))
+                await self.register(list(self._broker.topics) if everything else news)
+                if everything:
+                    due = self._broker.clock.now() + INTERVAL_SECONDS
             except RemotingError as error:
-                logger.warning("cannot register with name server: %s; trying again in %g s", error, INTERVAL_SECONDS)
-            with anyio.move_on_after(INTERVAL_SECONDS):
-                await self._changed.wait()
+                logger.warning("cannot register with name server: %s; trying again in %g s", error, RETRY_SECONDS)
+                due = self._broker.clock.now() + RETRY_SECONDS
+            await self._wait(due)
+
+    async def _wait(self, due: float) -> None:
+        """Until there is something new, or the time has come."""
+
+        async def sleep() -> None:
+            await self._broker.clock.sleep_until(due)
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sleep)
+            await self._changed.wait()
+            tasks.cancel_scope.cancel()
 
     async def register(self, topics: Sequence[TopicConfig]) -> None:
         """

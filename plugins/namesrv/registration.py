@@ -52,19 +52,25 @@ def decode(body: bytes, *, compressed: bool, crc: int) -> tuple[dict[str, int], 
     if not body:
         return {}, None
     try:
-        return _decode_compressed(body) if compressed else _decode_plain(body)
+        version, topics = _decode_compressed(body) if compressed else _decode_plain(body)
+        orjson.dumps([version, *(topic.as_json() for topic in topics)])  # what we could not pass on, we do not take
+        if not isinstance(version, dict):
+            raise TypeError(f"the data version is {version!r}")
     except (ValueError, KeyError, TypeError, AttributeError, struct.error, zlib.error) as error:
         raise InvalidParameter(f"the registration is malformed: {type(error).__name__}: {error}") from error
+    for topic in topics:
+        topic.check_numbers()
+    return version, topics
 
 
-def _decode_plain(body: bytes) -> tuple[dict[str, int], list[TopicConfig] | None]:
+def _decode_plain(body: bytes) -> tuple[dict[str, int], list[TopicConfig]]:
     wrapper = parse_fastjson(body).get("topicConfigSerializeWrapper") or {}
     table: Mapping[str, Any] = wrapper.get("topicConfigTable") or {}
     topics = [TopicConfig.from_json({"topicName": name, **config}) for name, config in table.items()]
     return wrapper.get("dataVersion") or {}, topics
 
 
-def _decode_compressed(body: bytes) -> tuple[dict[str, int], list[TopicConfig] | None]:
+def _decode_compressed(body: bytes) -> tuple[dict[str, int], list[TopicConfig]]:
     inflater = zlib.decompressobj()
     data = inflater.decompress(body, LARGEST_BODY)
     if inflater.unconsumed_tail:

@@ -6,7 +6,16 @@ from typing import Any, Final
 
 import orjson
 
-from verniermq.kernel import Command, Connection, Handler, RequestCode, RequestRefused, ResponseCode, TopicNotFound
+from verniermq.kernel import (
+    Command,
+    Connection,
+    Handler,
+    InvalidParameter,
+    RequestCode,
+    RequestRefused,
+    ResponseCode,
+    TopicNotFound,
+)
 from verniermq.plugins.namesrv import registration
 from verniermq.plugins.namesrv.routes import LiveBroker, RouteTable
 
@@ -70,7 +79,7 @@ class NameServerRequests:
         return request.reply(ext=ext, body=orjson.dumps({"table": orders}) if orders else b"")
 
     def unregister_broker(self, request: Command, connection: Connection) -> Command:
-        self._table.unregister(request.text("brokerName"), request.integer("brokerId"))
+        self._table.unregister(request.text("brokerName"), request.integer("brokerId"), request.text("brokerAddr"))
         return request.reply()
 
     def broker_heartbeat(self, request: Command, connection: Connection) -> Command:
@@ -80,7 +89,10 @@ class NameServerRequests:
     def query_data_version(self, request: Command, connection: Connection) -> Command:
         """A broker asks whether its topics are known as they are now, before it sends them all."""
         broker = self._table.touch(request.text("brokerAddr"), request.text("brokerName"))
-        theirs = orjson.loads(request.body) if request.body else None
+        try:
+            theirs = orjson.loads(request.body) if request.body else None
+        except orjson.JSONDecodeError as error:
+            raise InvalidParameter(f"the data version is no JSON: {error}") from error
         known = dict(broker.version) if broker is not None else None
         same = known is not None and theirs == known
         return request.reply(

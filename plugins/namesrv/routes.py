@@ -117,10 +117,13 @@ class RouteTable:
                 return broker
         return None
 
-    def unregister(self, broker_name: str, broker_id: int) -> None:
-        ids = self._brokers.get(broker_name)
-        if ids is None or ids.pop(broker_id, None) is None:
+    def unregister(self, broker_name: str, broker_id: int, address: str) -> None:
+        """Forget a broker, unless another process has taken its place since."""
+        ids = self._brokers.get(broker_name, {})
+        known = ids.get(broker_id)
+        if known is None or known.address != address:
             return
+        del ids[broker_id]
         logger.info("broker left name=%s id=%d", broker_name, broker_id)
         if not ids:
             del self._brokers[broker_name]
@@ -137,7 +140,7 @@ class RouteTable:
 
     def _drop(self, brokers: list[LiveBroker]) -> None:
         for broker in brokers:
-            self.unregister(broker.name, broker.broker_id)
+            self.unregister(broker.name, broker.broker_id, broker.address)
 
     def _processes(self) -> list[LiveBroker]:
         return [broker for ids in self._brokers.values() for broker in ids.values()]
