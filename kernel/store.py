@@ -53,6 +53,10 @@ class Store:
         """Asked by :meth:`open`: from which commit-log offset on the listeners have to hear everything again."""
         self.index_timestamp = 0
         """The end of the last full index file; the key index sets it, the checkpoint keeps it."""
+        self.was_clean = True
+        """Whether the last broker stopped in order; :meth:`open` finds out."""
+        self.before_close: list[Callable[[], None]] = []
+        """Called by :meth:`close` when everything is dispatched: what others derive from the log becomes durable."""
         self._log = CommitLog(self.path / "commitlog", settings.segment_size)
         self._dispatcher = Dispatcher(
             self.path / "consumequeue",
@@ -116,7 +120,7 @@ class Store:
             checkpoint = Checkpoint.load(self.path / "checkpoint")
             self.index_timestamp = checkpoint.index_timestamp
             self._dispatcher.store_timestamp = min(checkpoint.log_timestamp, checkpoint.queue_timestamp)
-            clean = not abort.is_set
+            clean = self.was_clean = not abort.is_set
             abort.set()
             recovery = Recovery(
                 log=self._log,
@@ -147,6 +151,8 @@ class Store:
         self._appender.refusal = "the store is closed"
         try:
             self.flush()
+            for finish in self.before_close:
+                finish()
             self._note_durable(self._log.end, self._dispatcher.store_timestamp, stopped=True)
             AbortMark(self.path).clear()
             logger.info("store closed path=%s end=%d", self.path, self._log.end)
@@ -277,6 +283,14 @@ class Store:
         """The raw bytes of a record, or ``None`` when they are not in the log (any more)."""
         return self._log.read(commit_log_offset, size)
 
+    def read_many(self, places: Iterable[tuple[int, int]], limit: int) -> list[bytes]:
+        """The raw bytes of records at (commit-log offset, size), at most ``limit`` bytes, but the first in any case.
+
+        It ends before the first that is not in the log (any more). Unlike the rest, safe in a worker thread: what
+        was not read for long has to come from the disk.
+        """
+        return self._log.read_many(places, limit)
+
     def message_at(self, commit_log_offset: int) -> StoredMessage | None:
         """The message whose record begins there; ``None`` when none does."""
         if commit_log_offset < 0:
@@ -303,9 +317,10 @@ class Store:
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2
-            stored = self._store_timestamp(queue, middle)
-            if stored is None or stored < timestamp_ms or (upper and stored == timestamp_ms):
-                low = middle + 1
+            known = queue.next_known(middle, high)
+            stored = self._store_timestamp(queue, known) if known < high else None
+            if stored is not None and (stored < timestamp_ms or (upper and stored == timestamp_ms)):
+                low = known + 1
             else:
                 high = middle
         return max(low - 1, queue.min_offset) if upper else low

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from mmap import mmap
 from pathlib import Path
 
@@ -228,6 +228,35 @@ class CommitLog:
         if file is None or offset - start + size > self.segment_size:
             return None
         return file.map[offset - start : offset - start + size]
+
+    def read_many(self, places: Iterable[tuple[int, int]], limit: int) -> list[bytes]:
+        """Copies of the bytes at each (offset, size), as many as have ``limit`` bytes together, the first in any case.
+
+        It ends before the first that is not in the log (any more). Safe in a worker thread.
+        """
+        copies: list[bytes] = []
+        base = stop = 0
+        buffer: mmap | None = None
+        for offset, size in places:
+            if not base <= offset <= stop - size or buffer is None:
+                active, tip = self._tip
+                if offset >= active and tip is not None:
+                    base, buffer, stop = active, tip, min(self.end, active + self.segment_size)
+                elif offset < self.min_offset:
+                    break
+                else:
+                    base = offset - offset % self.segment_size
+                    file = self.file_at(base)
+                    if file is None:
+                        break
+                    buffer, stop = file.map, base + self.segment_size
+                if offset + size > stop:
+                    break
+            limit -= size
+            if limit < 0 and copies:
+                break
+            copies.append(buffer[offset - base : offset - base + size])
+        return copies
 
     def file_at(self, start: int) -> MappedFile | None:
         """The segment that begins at ``start``, mapped for reading; ``None`` when there is no such file."""

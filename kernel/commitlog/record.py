@@ -70,6 +70,9 @@ SMALLEST: Final = HEADS[8, 8].size + 1 + 2
 
 SECTOR: Final = 512
 
+SMALLEST_SHARE: Final = 20
+"""A message takes at least this much of the log, even in a batch that is one record; so many may lie before it."""
+
 WITHOUT_ENTRY: Final = SysFlag.TRANSACTION_PREPARED & SysFlag.TRANSACTION_ROLLBACK
 """The bit that prepared and rolled-back messages share. They lie in the log only: no consume queue knows them."""
 
@@ -242,6 +245,9 @@ def whole_record_at(
         raise CorruptRecord(commit_log_offset, error.why) from None
     if found.commit_log_offset != commit_log_offset:
         raise CorruptRecord(commit_log_offset, f"it says that it lies at {found.commit_log_offset}")
+    if found.queue_id < 0 or not 0 <= found.queue_offset * SMALLEST_SHARE <= commit_log_offset:
+        claim = f"it claims to be message {found.queue_offset} of queue {found.queue_id}"
+        raise CorruptRecord(commit_log_offset, claim)
     if found.body_length:
         crc = zlib.crc32(buffer[found.body : found.body + found.body_length]) & 0x7FFFFFFF
         if crc != found.crc:

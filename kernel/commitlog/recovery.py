@@ -29,7 +29,7 @@ import attrs
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.record import WITHOUT_ENTRY, Layout, NothingWritten, whole_record_at
-from verniermq.kernel.commitlog.scan import Scan, event_of, refuse_newer, whole_records_after
+from verniermq.kernel.commitlog.scan import NewerFormat, Scan, event_of, newer_magic, whole_records_after
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
 from verniermq.kernel.errors import CorruptRecord, StoreError
 
@@ -247,7 +247,8 @@ class Recovery:
     def _finish(self, end: int, why: CorruptRecord) -> None:
         if self._reads_old and (damage := self._damage(end, why)):
             raise damage
-        refuse_newer(self.log, end)
+        if (magic := newer_magic(self.log, end)) is not None:
+            raise NewerFormat(end, magic)
         self.changed = True
         if not isinstance(why, NothingWritten):
             logger.warning("cutting off a torn record offset=%d why=%s", end, why.why)
@@ -266,7 +267,6 @@ class Recovery:
         What was never synced may be missing after a power cut, in any order of pages, and is cut off. So is
         what another broker cut off before us and left lying: its queue offsets have been given again.
         """
-        refuse_newer(self.log, end)
         for buffer, found in whole_records_after(self.log, end):
             queue_id = found.queue_id
             event = event_of(buffer, found, self.dispatcher)

@@ -63,9 +63,13 @@ class Scan:
                 yield buffer, found
 
 
+def topic_of(buffer: mmap, found: Layout) -> str:
+    return str(buffer[found.topic : found.topic + found.topic_length], "utf-8", "replace")
+
+
 def event_of(buffer: mmap, found: Layout, dispatcher: Dispatcher) -> DispatchEvent:
     """What a dispatch of this record tells."""
-    topic = str(buffer[found.topic : found.topic + found.topic_length], "utf-8", "replace")
+    topic = topic_of(buffer, found)
     text = str(buffer[found.properties : found.properties + found.properties_length], "utf-8", "replace")
     properties = parse_properties(text)
     return DispatchEvent(
@@ -86,15 +90,16 @@ def event_of(buffer: mmap, found: Layout, dispatcher: Dispatcher) -> DispatchEve
     )
 
 
-def refuse_newer(log: CommitLog, offset: int) -> None:
-    """Raise ``NewerFormat`` if a record of a version after ours lies there."""
+def newer_magic(log: CommitLog, offset: int) -> int | None:
+    """The magic at ``offset`` if it looks like that of a record of a version after ours."""
     base = offset - offset % log.segment_size
     file = log.file_at(base)
-    if file is not None and offset - base + SIZE_AND_MAGIC.size <= log.segment_size:
-        _, magic = SIZE_AND_MAGIC.unpack_from(file.map, offset - base)
-        # A last byte of zero is a magic that was torn.
-        if magic & 0xFFFFFF00 == MAGIC_FAMILY and magic not in (MAGIC_V1, MAGIC_V2, MAGIC_FAMILY):
-            raise NewerFormat(offset, magic)
+    if file is None or offset - base + SIZE_AND_MAGIC.size > log.segment_size:
+        return None
+    _, magic = SIZE_AND_MAGIC.unpack_from(file.map, offset - base)
+    # A last byte of zero is a magic that was torn.
+    is_newer = magic & 0xFFFFFF00 == MAGIC_FAMILY and magic not in (MAGIC_V1, MAGIC_V2, MAGIC_FAMILY)
+    return magic if is_newer else None
 
 
 def whole_records_after(log: CommitLog, offset: int) -> Iterator[tuple[mmap, Layout]]:

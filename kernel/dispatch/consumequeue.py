@@ -10,7 +10,8 @@ One entry of 20 bytes per message; the entry's number is the message's queue off
     00 00 00 00 00 00 10 00 | 00 00 00 9e | 00 00 00 00 00 27 a8 07     record at 4096, 158 bytes, tag "TagA"
 
 Files hold 300,000 entries and are named after the byte where they begin. A queue that begins in the middle
-of a file (its older messages are gone) has blank entries before: offset 0, size 0x7FFFFFFF, tags code 0.
+of a file (its older messages are gone) has blank entries before: offset 0, size 0x7FFFFFFF, tags code 0. So has
+one that lost messages in the middle; readers pass over them.
 
 The newest entries are kept in memory, in ``tail``, until :meth:`write_out` puts them into the file, about once
 a second and in a worker thread: the loop never waits for these files, however many there are. A crash loses
@@ -33,7 +34,8 @@ from verniermq.kernel.dispatch.queuefiles import QueueFiles
 
 ENTRY = struct.Struct(">qiq")
 ENTRY_SIZE = ENTRY.size
-BLANK_ENTRY = ENTRY.pack(0, 0x7FFFFFFF, 0)
+BLANK_RECORD_SIZE = 0x7FFFFFFF
+BLANK_ENTRY = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
 _PAGE = 4096 // ENTRY_SIZE * ENTRY_SIZE
 
 
@@ -96,8 +98,9 @@ class ConsumeQueue:
 
     def read(self, offset: int, count: int) -> bytes:
         """Up to ``count`` entries from ``offset`` on, at most to the end of one file; nothing outside min and max."""
-        if offset < self.min_offset:
-            return b""
+        return self._read(offset, count) if offset >= self.min_offset else b""
+
+    def _read(self, offset: int, count: int) -> bytes:
         if offset >= self.tail_start:
             start = (offset - self.tail_start) * ENTRY_SIZE
             return bytes(self.tail[start : start + count * ENTRY_SIZE])
@@ -162,6 +165,22 @@ class ConsumeQueue:
         del self.tail[: count * ENTRY_SIZE]
         self.tail_start += count
 
+    def fill_blank(self, offset: int, commit_log_offset: int, size: int, tags_code: int) -> bool:
+        """Give a record its entry where a blank stands; ``False`` if the entry is another's. Only at recovery."""
+        entry = self.read_any(offset)
+        if entry is None or entry[:2] != (0, BLANK_RECORD_SIZE):
+            return False
+        packed = ENTRY.pack(commit_log_offset, size, tags_code)
+        if offset >= self.tail_start:
+            start = (offset - self.tail_start) * ENTRY_SIZE
+            self.tail[start : start + ENTRY_SIZE] = packed
+        else:
+            position = offset * ENTRY_SIZE % self._files.file_size
+            handle = self._files.create(self._path(offset * ENTRY_SIZE - position))
+            os.pwrite(handle.descriptor, packed, position)
+        self.physical_end = commit_log_offset + size
+        return True
+
     # --- opening, cutting, expiring --------------------------------------------------------
 
     def load(self) -> int:
@@ -211,18 +230,11 @@ class ConsumeQueue:
         self.physical_end = -1
         if end > self.min_offset and (last := self.read_any(end - 1)):
             offset, size, _ = last
-            self.physical_end = -1 if size == 0x7FFFFFFF and offset == 0 else offset + size
+            self.physical_end = -1 if size == BLANK_RECORD_SIZE and offset == 0 else offset + size
 
     def read_any(self, offset: int) -> tuple[int, int, int] | None:
         """The entry at ``offset`` even if it lies below the minimum; ``None`` if no file has it."""
-        if offset >= self.tail_start:
-            found = self.entries(offset, 1)
-            return found[0] if found else None
-        position = offset * ENTRY_SIZE % self._files.file_size
-        handle = self._files.get(self._path(offset * ENTRY_SIZE - position))
-        if handle is None:
-            return None
-        data = os.pread(handle.descriptor, ENTRY_SIZE, position)
+        data = self._read(offset, 1)
         return ENTRY.unpack(data) if len(data) == ENTRY_SIZE else None
 
     def cut(self, commit_log_end: int) -> None:
@@ -250,14 +262,33 @@ class ConsumeQueue:
         low, high = max(self.min_offset, (self.first_file or 0) // ENTRY_SIZE), self.max_offset
         middle = low  # usually nothing changed, and one look tells
         while low < high:
-            entry = self.read_any(middle)
-            # A blank stands for a record that was gone long ago.
-            if entry is None or entry[0] < log_minimum or (entry[0] == 0 and entry[1] == 0x7FFFFFFF):
-                low = middle + 1
-            else:
+            known = self.next_known(middle, high)
+            entry = self.read_any(known) if known < high else None
+            if entry is None or entry[0] >= log_minimum:
                 high = middle
+            else:
+                low = known + 1
             middle = (low + high) // 2
-        self.min_offset = low
+        self.min_offset = self.next_known(low, self.max_offset)
+
+    def next_known(self, offset: int, stop: int) -> int:
+        """The first entry from ``offset`` on that is no blank; ``stop`` when there is none before it."""
+        count = 1  # nearly always the first one is it
+        while offset < stop:
+            data = self._read(offset, count)
+            blanks = 0
+            while data.startswith(BLANK_ENTRY, blanks):
+                blanks += ENTRY_SIZE
+            if blanks < len(data):
+                return min(offset + blanks // ENTRY_SIZE, stop)
+            offset += max(len(data) // ENTRY_SIZE, 1)
+            count = 4096
+        return stop
+
+    def fill_up_to(self, offset: int) -> None:
+        """Put blank entries where records are lost, so that the next one gets its own number."""
+        self.tail += BLANK_ENTRY * (offset - self.max_offset)
+        self.max_offset = self.next_offset = offset
 
     def delete_files_below(self, log_minimum: int) -> int:
         """Remove files whose last record is gone from the log, never the last file; return how many."""

@@ -24,6 +24,9 @@ from verniermq.kernel.message import Property, offset_message_id, tags_code
 
 logger = logging.getLogger(__name__)
 
+LONGEST_GAP = 1_000_000
+"""Entries that are filled with blanks where records are missing; beyond, the queue begins anew behind the gap."""
+
 TagsCoder = Callable[[Mapping[str, str], int], int]
 """(properties, store timestamp in ms) -> the tags code that the consume queue keeps."""
 
@@ -185,13 +188,18 @@ class Dispatcher:
         if event.queue_offset > queue.max_offset:
             if not fill_gaps:
                 return False
-            # The records between are not in the log any more: begin behind them.
-            queue.delete()
-            queue = self.add_queue(event.topic, event.queue_id)
-            queue.begin_at(event.queue_offset)
+            # The records between are not in the log, or not whole: the others keep their numbers.
+            if event.queue_offset - queue.max_offset <= LONGEST_GAP:
+                queue.fill_up_to(event.queue_offset)
+            else:
+                queue.delete()
+                queue = self.add_queue(event.topic, event.queue_id)
+                queue.begin_at(event.queue_offset)
         if event.queue_offset == queue.max_offset:
             queue.append(event.commit_log_offset, event.size, event.tags_code)
             queue.next_offset = queue.max_offset
+            self._dirty.add(queue)
+        elif queue.fill_blank(event.queue_offset, event.commit_log_offset, event.size, event.tags_code):
             self._dirty.add(queue)
         return True
 

@@ -10,8 +10,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.kernel.commitlog.powercut import Recorder
 from tests.kernel.commitlog import stores
+from tests.kernel.commitlog.powercut import Recorder
 from tests.kernel.commitlog.stores import abandon, open_store, pending
 from verniermq.kernel.store import Store
 

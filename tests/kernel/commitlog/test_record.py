@@ -209,7 +209,15 @@ def test_what_was_packed_is_read_back(
     assert (message.reconsume_times, message.prepared_transaction_offset) == (reconsumed, prepared)
     assert (message.born_host, message.store_host, message.size) == (born_host, store_host, len(record))
     assert properties_of(record) == properties
-    assert whole_record_at(before + record, len(before), offset) is not None
+
+
+def test_a_record_that_claims_an_impossible_number_is_none() -> None:
+    for position, value in ((12, b"\xff"), (20, b"\x80"), (20, b"\x01"), (26, b"\x10")):
+        broken = bytearray(V1)
+        broken[position : position + 1] = value
+
+        with pytest.raises(CorruptRecord, match="claims to be message"):
+            whole_record_at(broken, 0, 4096)
 
 
 @given(
