@@ -11,7 +11,11 @@ The same names, blocking and safe from any thread, are in :mod:`verniermq.client
 """
 
 from verniermq.client.admin import Admin, TopicInfo
+from verniermq.client.consumer.idempotence import IdempotenceGuard
+from verniermq.client.consumer.outcome import Consumed, Later, Outcome
+from verniermq.client.consumer.processqueue import Limits
 from verniermq.client.consumer.pull import PullConsumer
+from verniermq.client.consumer.push import PushConsumer
 from verniermq.client.consumer.subscription import Sql
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.producer import Producer
@@ -21,13 +25,19 @@ from verniermq.kernel import Message, MessageQueue
 
 __all__ = [
     "Admin",
+    "Consumed",
     "Credentials",
+    "IdempotenceGuard",
+    "Later",
+    "Limits",
     "Message",
     "MessageQueue",
+    "Outcome",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
     "ReceivedMessage",
     "SendResult",
     "SendStatus",

@@ -28,6 +28,8 @@ COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
 SUBSCRIPTION_INCLUDED: Final = 0x4
 LITE_PULL: Final = 0x10
+LONGEST_REASON: Final = 1000
+"""Characters of an error that travel with a message that is handed back."""
 
 _PULLED: Final = {int(status.value): status for status in PullStatus}
 
@@ -217,9 +219,12 @@ class BrokerApi:
 
     async def send_back(
         self, address: str, group: str, message: ReceivedMessage, *, delay_level: int, max_reconsume_times: int,
-        origin_topic: str,
+        origin_topic: str, reason: str = "",
     ) -> None:  # fmt: skip
-        """Hand a message back: the broker offers it again later, or puts it to the dead letters."""
+        """Hand a message back: the broker offers it again later, or puts it to the dead letters.
+
+        The reason is kept by VernierMQ's brokers, to be read with the dead letter; Apache's leave it alone.
+        """
         ext = {
             "offset": str(message.commit_log_offset),
             "group": group,
@@ -230,6 +235,8 @@ class BrokerApi:
             "maxReconsumeTimes": str(max_reconsume_times),
             "bname": message.queue.broker_name,
         }
+        if reason:
+            ext["failureReason"] = reason[:LONGEST_REASON]
         await self.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, ext, timeout=5.0)
 
     async def view(self, address: str, commit_log_offset: int, broker_name: str, topic: str = "") -> ReceivedMessage:

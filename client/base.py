@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Self, Unpack
 
@@ -152,7 +153,7 @@ class Client:
     def _wanted_plugins(self) -> tuple[str, ...]:
         return self.default_plugins
 
-    def _handlers(self) -> dict[int, Handler]:
+    def _handlers(self) -> Mapping[int, Handler]:
         """What brokers may ask of this client."""
         return {}
 

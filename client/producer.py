@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 import anyio
@@ -469,7 +469,7 @@ class Producer(Client):
     def _wanted_plugins(self) -> tuple[str, ...]:
         return () if self._fault == ROUND_ROBIN else ("fault",)
 
-    def _handlers(self) -> dict[int, Handler]:
+    def _handlers(self) -> Mapping[int, Handler]:
         return {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._replies.arrived}
 
     def _heartbeat_data(self) -> dict[str, Any] | None:

@@ -1,0 +1,172 @@
+"""Handing messages to a handler in order: one queue's messages one after the other (RocketMQ:
+``ConsumeMessageOrderlyService``).
+
+A queue is read only while the broker has locked it for this client; the lock is renewed every 20 seconds, we take it
+for lost after 30, the broker after 60. A message that fails is tried again in its place, so that none overtakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from verniermq.client.api import BrokerApi
+from verniermq.client.consumer.calling import Caller
+from verniermq.client.consumer.handback import HandBack
+from verniermq.client.consumer.offsets import Offsets
+from verniermq.client.consumer.processqueue import ProcessQueue
+from verniermq.client.message import ReceivedMessage
+from verniermq.client.routes import Routes
+from verniermq.kernel import MessageQueue, RemotingError
+
+logger = logging.getLogger(__name__)
+
+RENEW_SECONDS: Final = 20.0
+LOCK_SECONDS: Final = 30.0
+NO_LOCK_PAUSE: Final = 0.1
+SHORTEST_SUSPEND: Final = 0.01
+LONGEST_SUSPEND: Final = 30.0
+
+
+@attrs.define(eq=False)
+class Locks:
+    """The queues that the brokers keep for this client alone."""
+
+    api: BrokerApi
+    routes: Routes
+    group: str
+    client_id: str
+
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        grouped: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            address = self.routes.broker_address(queue.broker_name)
+            if address is not None:
+                grouped.setdefault(address, []).append(queue)
+        return grouped
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Those of the queues that are ours now."""
+        locked: set[MessageQueue] = set()
+        for address, share in self._by_broker(queues).items():
+            try:
+                locked |= await self.api.lock(address, self.client_id, self.group, share)
+            except RemotingError as error:
+                logger.warning("queues not locked address=%s queues=%d reason=%s", address, len(share), error)
+        return locked
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        for address, share in self._by_broker(queues).items():
+            try:
+                await self.api.unlock(address, self.client_id, self.group, share)
+            except RemotingError as error:
+                logger.warning("queues not unlocked, they expire address=%s reason=%s", address, error)
+
+    async def renew(self, held: Sequence[ProcessQueue]) -> None:
+        locked = await self.lock([queue.queue for queue in held])
+        now = time.monotonic()
+        for queue in held:
+            if queue.queue in locked:
+                queue.locked_at = now
+
+
+def is_locked(held: ProcessQueue) -> bool:
+    return held.locked_at > 0 and time.monotonic() - held.locked_at < LOCK_SECONDS
+
+
+@attrs.define(eq=False)
+class OrderlyService:
+    """One task per queue; at most ``workers`` of them are in a handler at a time."""
+
+    caller: Caller
+    offsets: Offsets
+    hand_back: HandBack
+    workers: asyncio.Semaphore
+    batch_size: int = 1
+    broadcasting: bool = False
+    suspend: float = 1.0
+    max_reconsume_times: int = -1
+    """How often a message is tried in its place before it becomes a dead letter; -1 for ever."""
+    buried: int = attrs.field(default=0, init=False)
+    _stopping: bool = attrs.field(default=False, init=False)
+    _busy: int = attrs.field(default=0, init=False)
+    _quiet: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+
+    def deliver(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        held.offer(messages)
+
+    async def run(self, held: ProcessQueue) -> None:
+        """Consume a queue until it is dropped."""
+        while not held.closing and not self._stopping:
+            batch = await held.take(self.batch_size)
+            if not batch:
+                return
+            if not self.broadcasting and not is_locked(held):
+                held.put_back(batch)
+                await asyncio.sleep(NO_LOCK_PAUSE)
+                continue
+            self._busy += 1
+            held.enter()
+            try:
+                async with self.workers:
+                    pause = await self._consume(held, batch)
+            finally:
+                held.leave()
+                self._busy -= 1
+                if not self._busy:
+                    self._quiet.set()
+            if pause:
+                await asyncio.sleep(pause)
+
+    async def _consume(self, held: ProcessQueue, batch: list[ReceivedMessage]) -> float:
+        """How many seconds the queue has to wait."""
+        if self._stopping or held.closing:
+            held.put_back(batch)
+            return 0.0
+        verdict = await self.caller.call(held.queue, batch)
+        held.last_consume = time.monotonic()
+        if held.dropped or verdict.left:
+            return 0.0
+        done, failed = batch[: verdict.consumed], batch[verdict.consumed :]
+        pause = 0.0
+        if failed:
+            buried, again = await self._failed(failed)
+            done = done + buried
+            if again:
+                held.put_back(again)
+                wished = self.suspend if verdict.seconds is None else verdict.seconds
+                pause = min(max(wished, SHORTEST_SUSPEND), LONGEST_SUSPEND)
+        offset = held.remove(done)
+        if done and offset is not None and not held.dropped:
+            self.offsets.update(held.queue, offset, forwards_only=False)
+        return pause
+
+    async def _failed(
+        self, failed: list[ReceivedMessage]
+    ) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
+        """Those that were given up, and those to be tried again in their place."""
+        limit = self.max_reconsume_times
+        buried: list[ReceivedMessage] = []
+        for position, message in enumerate(failed):
+            if limit >= 0 and message.reconsume_times >= limit and not self.broadcasting:
+                if not await self.hand_back.send_anew(message):
+                    return buried, failed[position:]
+                self.buried += 1
+                buried.append(message)
+            else:
+                message.reconsume_times += 1
+                return buried, failed[position:]
+        return buried, []
+
+    async def stop(self) -> None:
+        self._stopping = True
+        while self._busy:
+            self._quiet.clear()
+            await self._quiet.wait()
+
+

@@ -1,0 +1,476 @@
+"""The consumer that most programs want: messages come to a handler (RocketMQ: ``DefaultMQPushConsumer``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Unpack
+
+import anyio
+from anyio import CapacityLimiter
+
+from verniermq.client.base import Client
+from verniermq.client.consumer.asked import BrokerRequests
+from verniermq.client.consumer.assignment import Assignment
+from verniermq.client.consumer.calling import Caller
+from verniermq.client.consumer.checks import check_group, check_sql
+from verniermq.client.consumer.concurrent import ConcurrentService
+from verniermq.client.consumer.handback import HandBack
+from verniermq.client.consumer.idempotence import Guard, IdempotenceGuard
+from verniermq.client.consumer.iteration import Iteration
+from verniermq.client.consumer.offsets import BrokerOffsets, FileOffsets, Offsets
+from verniermq.client.consumer.orderly import RENEW_SECONDS, Locks, OrderlyService, is_locked
+from verniermq.client.consumer.outcome import BatchHandler, MessageHandler
+from verniermq.client.consumer.processqueue import Limits, ProcessQueue
+from verniermq.client.consumer.pulling import Puller
+from verniermq.client.consumer.rebalance import INTERVAL, Rebalancer
+from verniermq.client.consumer.start import StartFrom, wire_name
+from verniermq.client.consumer.subscription import ALL, Selector, TopicSubscription
+from verniermq.client.errors import ClientError, GroupConflict
+from verniermq.client.hooks import ConsumeHook, ConsumeHooks
+from verniermq.client.message import ReceivedMessage
+from verniermq.client.names import with_namespace, without_namespace
+from verniermq.client.options import ConnectionOptions
+from verniermq.client.outgoing import Preparer
+from verniermq.client.selectors import RoundRobin
+from verniermq.client.sending import Sender
+from verniermq.kernel import (
+    RETRY_PREFIX,
+    BadName,
+    Handler,
+    MessageQueue,
+    Property,
+    RemotingError,
+    check_group_name,
+    check_topic_name,
+)
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_EVERY = 5.0
+INNER_GROUP = "CLIENT_INNER_PRODUCER"
+
+
+class PushConsumer(Client):
+    """Hands messages to a function, or to an ``async for``.
+
+    ::
+
+        consumer = PushConsumer("billing", namesrv="127.0.0.1:9876")
+        consumer.subscribe("orders", "paid || refunded")
+
+        @consumer.on_message
+        async def bill(message):                     # a plain function runs in a worker thread
+            ...
+
+        async with consumer:
+            await consumer.run()                     # until cancelled
+
+    A handler that returns has consumed its message; one that raises gets it again later, up to
+    ``max_reconsume_times``. Members of a group share the queues of their topics.
+
+    :param group: whoever shares the work has the same name
+    :param orderly: messages of one queue one after the other, and only one member reads a queue
+    :param broadcasting: every member gets every message; offsets are kept in a local file, and nothing is retried
+    :param start: where a new group begins: ``"last"``, ``"first"``, a ``datetime`` or milliseconds
+    :param concurrency: how many handlers run at a time
+    :param batch_size: how many messages a handler of :meth:`on_batch` gets at most
+    :param pull_batch: how many messages one pull brings at most
+    :param pull_interval: seconds between two pulls that both found something
+    :param max_reconsume_times: how often a message is offered again; -1 means 16, and in order for ever
+    :param suspend: in order, seconds until a message that failed is tried again
+    :param stuck_after: seconds after which a message whose handler has not returned is handed back
+    :param limits: what may be in hand of one queue before pulling waits
+    :param allocate: how queues are shared, by the name of a strategy of the ``allocate`` plugin
+    :param deduplicate: drop repeats: ``True``, or a guard of your own
+    :param none_means_later: take ``None`` from a handler for "later", as Java does, instead of for "consumed"
+    :param on_conflict: what to do when other members subscribe to something else; ``"warn"`` lets a new version of a
+        program replace the old one member by member
+    :param offset_folder: where a broadcasting consumer keeps its offsets
+    :param stop_timeout: seconds that handlers have to finish when the consumer is closed
+    """
+
+    default_plugins: ClassVar[tuple[str, ...]] = ("allocate",)
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        orderly: bool = False,
+        broadcasting: bool = False,
+        start: StartFrom = "last",
+        concurrency: int = 20,
+        batch_size: int = 1,
+        pull_batch: int = 32,
+        pull_interval: float = 0.0,
+        max_reconsume_times: int = -1,
+        suspend: float = 1.0,
+        stuck_after: float = 900.0,
+        limits: Limits | None = None,
+        allocate: str = "AVG",
+        deduplicate: bool | Guard = False,
+        none_means_later: bool = False,
+        offset_folder: str | Path | None = None,
+        on_conflict: Literal["raise", "warn"] = "raise",
+        rebalance_interval: float = INTERVAL,
+        stop_timeout: float = 10.0,
+        **connection: Unpack[ConnectionOptions],
+    ) -> None:
+        super().__init__(**connection)
+        check_group_name(group)
+        if group == "DEFAULT_CONSUMER":
+            raise BadName("group", group, "is reserved; choose one that says what this program does")
+        for name, value in {"concurrency": concurrency, "batch_size": batch_size, "pull_batch": pull_batch}.items():
+            if value < 1:
+                raise ClientError(f"{name}={value}, expected at least 1")
+        self.group = group
+        self.orderly = orderly
+        self.broadcasting = broadcasting
+        self._start_from: StartFrom = start
+        self._wire_start = wire_name(start)
+        self._concurrency = concurrency
+        self._batch_size = batch_size
+        self._pull_batch = pull_batch
+        self._pull_interval = pull_interval
+        self._max_reconsume_times = max_reconsume_times
+        self._suspend = suspend
+        self._stuck_after = stuck_after
+        self._limits = limits or Limits()
+        self._allocate = allocate
+        self._guard: Guard | None = IdempotenceGuard() if deduplicate is True else (deduplicate or None)
+        self._none_means_later = none_means_later
+        self._offset_folder = Path(offset_folder) if offset_folder else Path.home() / ".rocketmq_offsets"
+        self._on_conflict = on_conflict
+        self._joined = False
+        self._rebalance_interval = rebalance_interval
+        self._stop_timeout = stop_timeout
+        self._wire_group = with_namespace(self.options.namespace, group)
+        self._subscriptions: dict[str, TopicSubscription] = {}
+        self._handler: tuple[Callable[[Any], Any], bool] | None = None
+        self._hooks = ConsumeHooks()
+        self._iteration: Iteration | None = None
+        self._paused = False
+        self._service: ConcurrentService | OrderlyService
+        self._offsets: Offsets
+        self._assignment: Assignment
+        self._rebalancer: Rebalancer
+        self._puller: Puller
+        self._locks: Locks | None = None
+
+    # --- what is wanted, and who gets it ---------------------------------------------------
+
+    def subscribe(self, topic: str, selector: Selector = ALL) -> None:
+        """Want the messages of a topic: all, some tags (``"a || b"``), or an :class:`Sql` condition.
+
+        While the consumer runs, the change reaches the brokers with the next heartbeat, which is sent at once.
+        """
+        wire = with_namespace(self.options.namespace, topic)
+        check_topic_name(wire)
+        self._subscriptions[wire] = TopicSubscription.make(wire, selector)
+        if self._state == "runs":
+            self._background.spawn(self._resubscribe)
+
+    def unsubscribe(self, topic: str) -> None:
+        wire = with_namespace(self.options.namespace, topic)
+        self._subscriptions.pop(wire, None)
+        if self._state == "runs":
+            self._background.spawn(self._assignment.apply, wire, set())
+            self._background.spawn(self._heartbeat)
+
+    async def _resubscribe(self) -> None:
+        await self._meet_brokers()
+        await self._heartbeat()
+        self._rebalancer.wake()
+
+    def on_message(self, handler: MessageHandler) -> MessageHandler:
+        """Have a function called with each message. A decorator; an async function, or a plain one."""
+        self._set_handler(handler, takes_batch=False)
+        return handler
+
+    def on_batch(self, handler: BatchHandler) -> BatchHandler:
+        """Have a function called with lists of up to ``batch_size`` messages of one queue. A decorator."""
+        self._set_handler(handler, takes_batch=True)
+        return handler
+
+    def _set_handler(self, handler: Callable[[Any], Any], *, takes_batch: bool) -> None:
+        if self._handler is not None or self._iteration is not None:
+            raise ClientError("this consumer has a handler already; make another consumer for another one")
+        if self._state == "runs":
+            raise ClientError("this consumer runs already; set its handler before it is started")
+        self._handler = (handler, takes_batch)
+
+    def before_consume(self, hook: ConsumeHook) -> ConsumeHook:
+        """Call a function before messages are handed out; it may wait, or refuse by raising. A decorator."""
+        self._hooks.before.append(hook)
+        return hook
+
+    def after_consume(self, hook: ConsumeHook) -> ConsumeHook:
+        """Call a function after messages were handed out, whatever came of it. A decorator."""
+        self._hooks.after.append(hook)
+        return hook
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """The messages, one after the other.
+
+        A message is consumed when the next one is asked for, or when the ``async with`` around the loop ends without an
+        error. Call :meth:`later` to have one offered again.
+        """
+        if self._iteration is None:
+            raise ClientError("this consumer has a handler; use either that or 'async for', not both")
+        async for message in self._iteration:
+            yield message
+
+    def later(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """In an ``async for``: this message was not consumed; offer it again."""
+        if self._iteration is not None:
+            self._iteration.later(message, delay_level)
+
+    async def run(self) -> None:
+        """Wait until cancelled, while messages are consumed."""
+        self._ensure_running()
+        await anyio.sleep_forever()
+
+    # --- steering --------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Pull nothing more until :meth:`resume`; what is in hand is still consumed."""
+        self._paused = True
+        if self._state == "runs":
+            self._puller.running.clear()
+
+    def resume(self) -> None:
+        self._paused = False
+        if self._state == "runs":
+            self._puller.running.set()
+            self._rebalancer.wake()
+
+    @property
+    def assignment(self) -> set[MessageQueue]:
+        """The queues that are this member's now, without those of the retry topic."""
+        return {queue for queue in self._assignment.held if not queue.topic.startswith(RETRY_PREFIX)}
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """How many messages there are in each queue of this member that are not consumed yet."""
+        self._ensure_running()
+        behind: dict[MessageQueue, int] = {}
+        for queue, held in list(self._assignment.held.items()):
+            address = (await self._routes.get(queue.topic)).address(queue.broker_name)
+            if address is not None:
+                done = self._offsets.known(queue)
+                place = done if done is not None else (held.commit_offset or held.next_offset)
+                behind[queue] = max(0, await self._api.max_offset(address, queue) - place)
+        return behind
+
+    # --- life ------------------------------------------------------------------------------
+
+    async def start(self) -> PushConsumer:
+        """Join the group and begin.
+
+        Raises:
+            ClientError: there is nothing to consume.
+            GroupConflict: other members of the group subscribe to something else.
+            UnexpectedAnswer: a broker does not understand an SQL expression.
+            NameServerUnreachable, NoBroker, BrokerUnreachable: there is nobody to talk to.
+        """
+        if self._state == "runs":
+            return self
+        if not self._subscriptions:
+            raise ClientError(f"consumer {self.group!r} subscribes to nothing; call subscribe(topic) first")
+        if self._handler is None:
+            self._iteration = Iteration()
+        if not self.broadcasting:
+            retry = RETRY_PREFIX + self._wire_group
+            self._subscriptions.setdefault(retry, TopicSubscription.make(retry))
+        await super().start()
+        return self
+
+    async def __aenter__(self) -> PushConsumer:
+        return await self.start()
+
+    async def _started(self) -> None:
+        self._hooks.add_plugins(self.host)
+        self._put_together()
+        if not self.broadcasting:
+            self._rebalancer.check_strategy()
+        await self._meet_brokers()
+        for subscription in self._subscriptions.values():
+            if subscription.is_sql:
+                await check_sql(self._api, self._routes, self.client_id, self._wire_group, subscription)
+        await self._check_group()
+        self._joined = True
+        await self._heartbeat()
+        if isinstance(self._service, ConcurrentService):
+            for _ in range(self._concurrency):
+                self._background.spawn(self._service.work)
+            self._background.every(max(self._stuck_after / 4, 1.0), self._release_stuck)
+        if self._locks is not None:
+            self._background.every(RENEW_SECONDS, self._renew_locks)
+        self._background.every(OFFSETS_EVERY, self._offsets.save)
+        await self._rebalancer.round()
+        self._background.spawn(self._rebalancer.run)
+        self._routes.changed.append(lambda topic: self._rebalancer.wake())
+
+    def _put_together(self) -> None:
+        self._locks = None
+        if self.orderly and not self.broadcasting:
+            self._locks = Locks(self._api, self._routes, self._wire_group, self.client_id)
+        self._offsets = self._make_offsets()
+        self._service = self._make_service()
+        self._assignment = Assignment(
+            self._api, self._routes, self._offsets, self._start_from, self._limits, self._begin_queue, self._locks,
+            watch_span=not self.orderly,
+        )  # fmt: skip
+        self._rebalancer = Rebalancer(
+            self._api, self._routes, self.host, self._wire_group, self.client_id, self._allocate, self.broadcasting,
+            lambda: list(self._subscriptions), self._assignment.apply, self._heartbeat_to, self._rebalance_interval,
+        )  # fmt: skip
+        self._puller = Puller(
+            self._api, self._routes, self._offsets, self._wire_group, self._pull_batch,
+            self._subscription, self._deliver, self._assignment.restart,
+            (lambda held: True) if self._locks is None else is_locked,
+            commits=not self.broadcasting, interval=self._pull_interval,
+        )  # fmt: skip
+        if self._paused:
+            self._puller.running.clear()
+
+    def _make_offsets(self) -> Offsets:
+        if self.broadcasting:
+            return FileOffsets(self._offset_folder / self.client_id / self._wire_group / "offsets.json")
+        return BrokerOffsets(self._api, self._routes, self._wire_group)
+
+    def _make_service(self) -> ConcurrentService | OrderlyService:
+        handler, takes_batch = self._handler or (self._iteration, False)
+        assert handler is not None
+        caller = Caller(
+            handler, takes_batch, self.group, self.client_id, self._hooks, CapacityLimiter(self._concurrency),
+            self._guard, self._none_means_later,
+        )  # fmt: skip
+        limit = self._max_reconsume_times
+        preparer = Preparer(INNER_GROUP)
+        sender = Sender(self._pool, self._routes, RoundRobin(), self._name_servers.text)
+        # A dead letter in order is one that may be tried no more often than never again.
+        most = limit if limit >= 0 else 16
+        hand_back = HandBack(self._api, self._routes, sender, preparer, self._wire_group, most)
+        batch_size = self._batch_size if takes_batch else 1
+        if self.orderly:
+            return OrderlyService(
+                caller, self._offsets, hand_back, asyncio.Semaphore(self._concurrency), batch_size, self.broadcasting,
+                self._suspend, limit,
+            )  # fmt: skip
+        return ConcurrentService(
+            caller, self._offsets, hand_back, self._concurrency, batch_size, self.broadcasting, self._stuck_after,
+            self._message_retried,
+        )  # fmt: skip
+
+    def _message_retried(self) -> None:
+        if not self._assignment.of_topic(RETRY_PREFIX + self._wire_group):
+            self._rebalancer.wake()
+
+    def _begin_queue(self, held: ProcessQueue) -> None:
+        self._background.spawn(self._puller.run, held)
+        if isinstance(self._service, OrderlyService):
+            self._background.spawn(self._service.run, held)
+
+    def _subscription(self, topic: str) -> TopicSubscription:
+        known = self._subscriptions.get(topic)
+        return known if known is not None else TopicSubscription.make(topic, ALL, 0)
+
+    def _deliver(self, held: ProcessQueue, messages: Any) -> None:
+        namespace = self.options.namespace
+        if held.queue.topic.startswith(RETRY_PREFIX):
+            for message in messages:
+                message.topic = message.properties.get(Property.RETRY_TOPIC, message.topic)
+        if namespace:
+            for message in messages:
+                message.topic = without_namespace(namespace, message.topic)
+        self._service.deliver(held, messages)
+
+    async def _meet_brokers(self) -> None:
+        """Connect to the brokers of all topics, so that each knows this member before anything is shared out."""
+        for topic in list(self._subscriptions):
+            try:
+                await self._routes.get(topic)
+            except ClientError as error:
+                logger.debug("no route yet topic=%s reason=%s", topic, error)
+        for address in self._heartbeat_addresses():
+            try:
+                await self._pool.open(address)
+            except RemotingError as error:
+                logger.warning("broker not reached address=%s reason=%s", address, error)
+
+    async def _check_group(self) -> None:
+        try:
+            await check_group(self._api, self._routes, self._wire_group, self.broadcasting, self._subscriptions)
+        except GroupConflict as error:
+            if self._on_conflict == "raise":
+                raise
+            logger.warning("%s", error)
+
+    async def _release_stuck(self) -> None:
+        if isinstance(self._service, ConcurrentService):
+            await self._service.release_stuck(list(self._assignment.held.values()))
+
+    async def _renew_locks(self) -> None:
+        if self._locks is not None:
+            await self._locks.renew(list(self._assignment.held.values()))
+
+    async def _stopping(self) -> None:
+        """Finish what handlers have in hand, or leave it to the others; save how far we are; leave the group."""
+        for held in self._assignment.held.values():
+            held.close()
+        with anyio.move_on_after(self._stop_timeout) as scope:
+            if self._iteration is not None:
+                self._iteration.close()
+            await self._service.stop()
+        if scope.cancelled_caught:
+            logger.warning(
+                "handlers still run after %.1f s, their messages come again group=%s", self._stop_timeout, self.group
+            )
+        with anyio.move_on_after(5.0):
+            for queue in list(self._assignment.held):
+                self._assignment.held[queue].drop()
+            await self._assignment.release_all()
+            await self._offsets.save(wait=True)
+            for address in set(self._pool.connected()) - set(self.options.namesrv):
+                try:
+                    await self._api.unregister(address, self.client_id, consumer_group=self._wire_group)
+                except RemotingError:
+                    pass  # closing the connection tells the broker the same
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._iteration is not None:
+            self._iteration.settle(consumed=kind is None)
+        await self.close()
+
+    # --- what brokers hear and ask ---------------------------------------------------------
+
+    def _instance_name(self) -> str:
+        # A broadcasting consumer finds its offsets again by its name, so the name must not change.
+        return self.options.instance or ("DEFAULT" if self.broadcasting else "")
+
+    def _heartbeat_addresses(self) -> set[str]:
+        return self._routes.addresses() | (set(self._pool.connected()) - frozenset(self.options.namesrv))
+
+    def _heartbeat_data(self) -> dict[str, Any] | None:
+        if not self._joined:
+            return None
+        return {
+            "consumerDataSet": [
+                {
+                    "consumeFromWhere": self._wire_start,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "groupName": self._wire_group,
+                    "messageModel": "BROADCASTING" if self.broadcasting else "CLUSTERING",
+                    "subscriptionDataSet": [wanted.as_json() for wanted in self._subscriptions.values()],
+                    "unitMode": False,
+                }
+            ]
+        }
+
+    def _handlers(self) -> Mapping[int, Handler]:
+        return BrokerRequests(self).handlers()
