@@ -9,9 +9,10 @@ from verniermq.kernel.clients import ClientRegistry, ConsumerGroup, LiveSubscrip
 from verniermq.kernel.clock import Clock, ManualClock, SystemClock
 from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
 from verniermq.kernel.commitlog.encode import encode as encode_record
-from verniermq.kernel.commitlog.mapped import MappedFile
+from verniermq.kernel.commitlog.mapped import MappedFile, file_name, file_starts, sync_data, sync_directory
 from verniermq.kernel.commitlog.record import decode as decode_record
 from verniermq.kernel.commitlog.record import decode_all as decode_records
+from verniermq.kernel.commitlog.record import properties_of as record_properties
 from verniermq.kernel.config import Configuration, Duration, Size, format_duration, parse_duration, setting
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.offsets import ConsumerOffsets
@@ -162,6 +163,8 @@ __all__ = [
     "decode_record",
     "decode_records",
     "encode_record",
+    "file_name",
+    "file_starts",
     "format_duration",
     "format_properties",
     "hookimpl",
@@ -174,7 +177,10 @@ __all__ = [
     "parse_fastjson",
     "parse_offset_message_id",
     "parse_properties",
+    "record_properties",
     "setting",
+    "sync_data",
+    "sync_directory",
     "tags_code",
     "unpack_host",
 ]

@@ -45,8 +45,13 @@ BUILTIN: Final[dict[str, Builtin]] = {
         Builtin(
             "schedule",
             "verniermq.plugins.schedule:Plugin",
-            requests=(R.GET_ALL_DELAY_OFFSET,),
-            properties=(Property.DELAY,),
+            requests=(R.GET_ALL_DELAY_OFFSET, R.RECALL_MESSAGE),
+            properties=(
+                Property.DELAY,
+                Property.TIMER_DELAY_SEC,
+                Property.TIMER_DELAY_MS,
+                Property.TIMER_DELIVER_MS,
+            ),
         ),
         Builtin("retry", "verniermq.plugins.retry:Plugin", requests=(R.CONSUMER_SEND_MSG_BACK,)),
         Builtin(

@@ -132,7 +132,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(steps)
 async def test_no_queue_ever_has_two_holders(steps: list[tuple[str, int, set[int]]]) -> None:
     clock = ManualClock()

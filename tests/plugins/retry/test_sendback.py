@@ -148,6 +148,21 @@ async def test_the_reason_of_each_failure_stays_with_the_message(tmp_path: Path)
         assert reasons_of(dead.properties) == {1: "ValueError: no such customer", 2: "x" * 499 + "…"}
 
 
+async def test_a_group_may_have_a_back_off_of_its_own(tmp_path: Path) -> None:
+    clock = ManualClock()
+    policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1, 1, 200, 700]}}
+    async with served(tmp_path, clock) as (broker, client):
+        broker.groups.put(GroupConfig("group", {"groupRetryPolicy": policy}))
+        await client.sent("orders")
+        for attempt, wait in enumerate([0.2, 0.7, 0.7]):
+            failing = await first(client, RETRY if attempt else "orders", max(0, attempt - 1))
+            await client.fail(failing, "group")
+            await clock.advance(wait - 0.001)
+            assert len(await client.bodies(RETRY)) == attempt
+            await clock.advance(0.001)
+            assert len(await client.bodies(RETRY)) == attempt + 1
+
+
 # --- the client sends it itself ------------------------------------------------------------
 
 
