@@ -67,6 +67,7 @@ BUILTIN: Final[dict[str, Builtin]] = {
                 R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, R.CLONE_GROUP_OFFSET,
             ),
         ),
+        Builtin("query", "verniermq.plugins.query:Plugin", requests=(R.QUERY_MESSAGE, R.VIEW_MESSAGE_BY_ID)),
         Builtin("order", "verniermq.plugins.order:Plugin", requests=(R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ)),
         Builtin("allocate", "verniermq.plugins.allocate:Plugin", in_clients=True),
         Builtin("fault", "verniermq.plugins.fault:Plugin", in_clients=True),

@@ -1,0 +1,250 @@
+"""The key index: index files in a row, the newest of which grows (RocketMQ: ``IndexService``).
+
+::
+
+    index/20260301093000123   full     every entry, on the disk
+    index/20260304171544870   full
+    index/20260309080122004   …        <- new entries; whole on the disk up to its mark
+
+Nothing in it is unique: all of it can be made again from the commit log. So when files do not look right after a
+crash, they are cut back or removed, and the log is read again from where they end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from verniermq.kernel import VernierMQError, sync_directory
+from verniermq.plugins.query.indexfile import IndexFile
+from verniermq.plugins.query.keys import key_hash, keys_of
+
+logger = logging.getLogger(__name__)
+
+
+class Indexable(Protocol):
+    """What the index has to know of a message; a dispatch event and a stored message both say it."""
+
+    @property
+    def commit_log_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def properties(self) -> dict[str, str]: ...
+    @property
+    def sys_flag(self) -> int: ...
+    @property
+    def store_timestamp(self) -> int: ...
+
+
+class IndexMismatch(VernierMQError):
+    """The files were made with other sizes than the settings say."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"{why}; set slots and entries in [plugins.query] to maxHashSlotNum and maxIndexNum of the broker that "
+            "wrote it, or remove the folder to have the index made again"
+        )
+
+
+class Index:
+    """All files. Everything but ``sync`` and ``offsets`` belongs to the thread that dispatches."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        slots: int,
+        entries: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.directory = directory
+        self.files: list[IndexFile] = []
+        self.done = 0
+        """All messages that begin before this commit-log offset are in."""
+        self._slots = slots
+        self._entries = entries
+        self._now_ms = now_ms
+        self._filled: list[IndexFile] = []
+        self._marked = -1
+        self._names_are_durable = True
+
+    # --- opening ---------------------------------------------------------------------------
+
+    def load(self, *, clean: bool, full_before: int) -> int | None:
+        """Open the files; return from where on the log has to be read again, ``None`` if nowhere.
+
+        ``clean``: the last broker stopped in order. ``full_before``: files that were full at this time are durable.
+
+        Raises:
+            IndexMismatch: the files have another size.
+            OSError: they cannot be opened.
+        """
+        names = sorted(path.name for path in self.directory.glob("[0-9]" * 17)) if self.directory.is_dir() else []
+        try:
+            self.files = [IndexFile(self.directory / name, self._slots, self._entries) for name in names]
+        except ValueError as error:
+            raise IndexMismatch(str(error)) from error
+        if clean and all(file.is_sane for file in self.files):
+            if not self.files:
+                return 0
+            last = self.files[-1]
+            mark = last.mark()
+            if mark is None or mark.count != last.count:
+                # Another broker went on with it, and an orderly stop means that it has everything.
+                self.done = last.end_offset + 1
+                return None
+            self.done = mark.complete
+        else:
+            self._cut_back(full_before)
+        return self.done
+
+    def _cut_back(self, full_before: int) -> None:
+        """Keep what is known to be whole: full files that were synced, then one up to its mark, and nothing after."""
+        for position, file in enumerate(self.files):
+            if file.is_sane and file.is_full and file.end_time <= full_before:
+                self.done = file.end_offset
+                continue
+            mark = file.mark()
+            keep = position
+            if mark is not None:
+                file.cut(mark.count)
+                self.done = mark.complete
+                keep += 1
+            for lost in self.files[keep:]:
+                lost.path.unlink()
+            logger.info(
+                "index cut back after a crash files=%d removed=%d log_offset=%d",
+                keep, len(self.files) - keep, self.done,
+            )  # fmt: skip
+            del self.files[keep:]
+            return
+
+    def trim(self, log_end: int) -> None:
+        """Forget what the log has lost after we indexed it: it will give those offsets again."""
+        if self.done <= log_end:
+            return
+        while self.files:
+            self.files[-1].cut_offset(log_end)
+            if self.files[-1].count > 1 or len(self.files) == 1:
+                break
+            self.files.pop().path.unlink()
+        self.done = log_end
+
+    # --- adding ----------------------------------------------------------------------------
+
+    def add(self, messages: Iterable[Indexable]) -> None:
+        """Index messages, in the log's order; those that are in already are left out.
+
+        Raises:
+            OSError: the disk has no room. What was added before is kept, and ``done`` says how far that is.
+        """
+        done = self.done
+        keys: list[tuple[int, int, int]] = []
+        for message in messages:
+            offset = message.commit_log_offset
+            if offset >= done:
+                topic, time = message.topic, message.store_timestamp
+                for key in keys_of(message.properties, message.sys_flag):
+                    keys.append((key_hash(topic, key), offset, time))  # noqa: PERF401 - a third faster than extend
+                done = offset + message.size
+        while keys:
+            file = self.files[-1] if self.files else None
+            if file is None or file.is_full:
+                file = self._begin_file(file)
+            try:
+                added = file.add(keys)
+            except OSError:
+                self.done = max(self.done, file.end_offset)
+                raise
+            keys = keys[added:]
+        self.done = done
+
+    def _begin_file(self, full: IndexFile | None) -> IndexFile:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = IndexFile(self._next_path(), self._slots, self._entries, create=True)
+        if full is not None:
+            file.follow(full)
+            self._filled.append(full)
+        file.write_head()
+        self._names_are_durable = False
+        self.files.append(file)
+        logger.info("index file begun file=%s", file.path.name)
+        return file
+
+    def _next_path(self) -> Path:
+        """Named after the time, in the machine's own time zone as RocketMQ does it, and later than the last one."""
+        milliseconds = self._now_ms()
+        last = self.files[-1].path.name if self.files else ""
+        while True:
+            moment = datetime.fromtimestamp(milliseconds // 1000)
+            name = f"{moment:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"
+            if name > last:
+                return self.directory / name
+            name_time = datetime.strptime(last[:14], "%Y%m%d%H%M%S")
+            milliseconds = int(name_time.timestamp()) * 1000 + int(last[14:]) + 1
+
+    # --- durability ------------------------------------------------------------------------
+
+    def sync(self) -> list[IndexFile]:
+        """Make everything durable that was added before this call; for a worker thread, one at a time.
+
+        Returns the full files among them, for :meth:`note_synced`.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        # In this order: what is added meanwhile is then in the file twice at worst, and never missing.
+        done = self.done
+        if done == self._marked:
+            return []
+        filled, files = list(self._filled), list(self.files)
+        for file in filled:
+            file.sync(done)
+        if files:
+            files[-1].sync(done)
+        if not self._names_are_durable:
+            self._names_are_durable = True
+            sync_directory(self.directory)
+            sync_directory(self.directory.parent)
+        self._marked = done
+        return filled
+
+    def note_synced(self, filled: list[IndexFile]) -> int:
+        """After :meth:`sync`: the end of the newest full file that became durable, 0 if none did."""
+        self._filled = [file for file in self._filled if file not in filled]
+        return max((file.end_time for file in filled), default=0)
+
+    def finish(self) -> int:
+        """The last sync. It leaves a file even if no message had a key, so that the next start need not look again."""
+        if not self.files and self.done > 0:
+            self._begin_file(None)
+        return self.note_synced(self.sync())
+
+    # --- finding and forgetting ------------------------------------------------------------
+
+    def offsets(self, topic: str, key: str, begin: int, end: int) -> Iterator[int]:
+        """Commit-log offsets of messages that may have this key, newest first; safe in any thread.
+
+        Two keys may have the same hash, so whoever asks has to look at the messages.
+        """
+        wanted = key_hash(topic, key)
+        for file in reversed(list(self.files)):
+            if file.overlaps(begin, end):
+                yield from file.offsets(wanted, begin, end)
+            if file.count > 1 and file.begin_time < begin:
+                return
+
+    def forget_before(self, log_start: int) -> list[Path]:
+        """Let go of files whose messages are all gone from the log, never the last; the caller removes them."""
+        gone: list[Path] = []
+        while len(self.files) > 1 and self.files[0].end_offset < log_start:
+            file = self.files.pop(0)
+            self._filled = [other for other in self._filled if other is not file]
+            gone.append(file.path)
+        return gone

@@ -1,0 +1,300 @@
+"""One index file: from the hash of a key to the commit-log offsets of its messages (RocketMQ: ``IndexFile``).
+
+A hash table whose slots point at the newest entry, and each entry at the one before it in its slot. Big-endian::
+
+    offset          bytes  field
+         0              8  store time of the first entry
+         8              8  store time of the newest entry
+        16              8  commit-log offset of the first entry
+        24              8  commit-log offset of the newest entry
+        32              4  how many slots are in use
+        36              4  number of the next entry; the first one is 1
+        40      4 × slots  number of the slot's newest entry, 0 for none
+              20 × entries hash i4, commit-log offset i8, seconds since the first entry i4, entry before it i4
+
+    20 4c 58 7e | 00 00 00 00 00 00 10 00 | 00 00 00 00 | 00 00 00 00     record at 4096, alone in its slot
+
+Entry 0 is used by nobody. VernierMQ keeps a mark there: up to which entry, and for all messages before which
+commit-log offset, the file was whole on the disk. After a crash the file is cut back to it::
+
+    "VIX1" | number of the next entry i4 | commit-log offset i8 | CRC-32 of these 16 bytes
+
+The file has its full length from the start and is sparse. The loop writes through a map, with blocks reserved
+before, since a full disk must be an error and not the end of the process. Searches run in worker threads and read
+through the descriptor: that neither holds the interpreter's lock nor breaks when the file is deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from mmap import mmap
+from pathlib import Path
+from sys import byteorder
+from typing import Final
+
+import attrs
+
+HEADER: Final = struct.Struct(">4q2i")
+ENTRY: Final = struct.Struct(">iqii")
+_ENTRY_SIZE: Final = ENTRY.size
+_SLOT: Final = struct.Struct(">i")
+_get_slot, _put_slot, _put_entry = _SLOT.unpack_from, _SLOT.pack_into, ENTRY.pack_into
+_MARK: Final = struct.Struct(">4siqI")
+_MARK_NAME: Final = b"VIX1"
+_CHUNK_BITS: Final = 16
+_CHUNK: Final = 1 << _CHUNK_BITS
+"""Blocks are reserved in pieces of 64 KiB: a young file stays small on the disk."""
+_LARGEST: Final = 2**31 - 1
+_SECOND: Final = 1000
+
+
+@attrs.frozen
+class Mark:
+    """The file was whole on the disk with entries before ``count``: all of messages before ``complete``."""
+
+    count: int
+    complete: int
+
+
+class IndexFile:
+    """One file of ``slots`` slots and ``entries`` entries."""
+
+    def __init__(self, path: Path, slots: int, entries: int, *, create: bool = False) -> None:
+        """Open a file, or make it.
+
+        Raises:
+            OSError: that cannot be done.
+            ValueError: its length is not that of a file with so many slots and entries.
+        """
+        self.path = path
+        self.slots = slots
+        self.entries = entries
+        self._first_entry = HEADER.size + 4 * slots
+        self.size = self._first_entry + ENTRY.size * entries
+        self._descriptor = -1  # for __del__, should open raise
+        self._descriptor = os.open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0), 0o644)
+        if create:
+            os.ftruncate(self._descriptor, self.size)
+        if os.fstat(self._descriptor).st_size != self.size:
+            raise ValueError(f"index file {path} has {os.fstat(self._descriptor).st_size} bytes, expected {self.size}")
+        self._map = mmap(self._descriptor, self.size)
+        self._reserved = bytearray((self.size >> _CHUNK_BITS) + 1)
+        head: tuple[int, ...] = HEADER.unpack(self._map[: HEADER.size])
+        self.begin_time, self.end_time, self.begin_offset, self.end_offset, self.used_slots, count = head
+        self.count = max(count, 1)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def __repr__(self) -> str:
+        return f"<IndexFile {self.path.name} count={self.count}>"
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.entries
+
+    @property
+    def is_sane(self) -> bool:
+        """Whether the head can be true at all."""
+        return self.count <= self.entries and min(self.begin_time, self.begin_offset, self.end_offset) >= 0
+
+    # --- writing: on the loop --------------------------------------------------------------
+
+    def follow(self, full: IndexFile) -> None:
+        """Begin where a full file ended; its end is our beginning until the first entry comes."""
+        self.begin_time = self.end_time = full.end_time
+        self.begin_offset = self.end_offset = full.end_offset
+
+    def add(self, keys: Sequence[tuple[int, int, int]]) -> int:
+        """Add entries of (hash, commit-log offset, store time) as long as there is room; return how many.
+
+        Written for speed, since it runs for every key of every message. An entry comes before the slot that points
+        at it: a search in another thread may follow the slot at once.
+
+        Raises:
+            OSError: the disk has no room; those before are added.
+        """
+        table, reserved, slots = self._map, self._reserved, self.slots
+        begin, before_count, count = self.begin_time, self.count, self.count
+        at_entry = self._first_entry + _ENTRY_SIZE * count
+        offset = store_time = 0
+        try:
+            for key_hash, offset, store_time in keys[: self.entries - count]:
+                at_slot = 40 + 4 * (key_hash % slots)
+                if not reserved[at_slot >> 16] or not reserved[at_entry + 19 >> 16]:
+                    self._reserve(at_slot, 4)
+                    self._reserve(at_entry, _ENTRY_SIZE)
+                (before,) = _get_slot(table, at_slot)
+                if not 0 < before <= count:
+                    before = 0
+                    self.used_slots += 1
+                seconds = (store_time - begin) // 1000 if begin > 0 else 0
+                if not 0 <= seconds <= _LARGEST:
+                    seconds = 0 if seconds < 0 else _LARGEST
+                _put_entry(table, at_entry, key_hash, offset, seconds, before)
+                _put_slot(table, at_slot, count)
+                if count == 1:
+                    self.begin_offset, self.begin_time = offset, store_time
+                    begin = store_time
+                self.end_offset, self.end_time = offset, store_time
+                at_entry += _ENTRY_SIZE
+                count += 1
+        finally:
+            self.count = count
+            self.write_head()
+        return count - before_count
+
+    def write_head(self) -> None:
+        """Put where others find it what the file has.
+
+        Raises:
+            OSError: the disk has no room, which can only happen to a new file.
+        """
+        if not self._reserved[0]:
+            self._reserve(0, HEADER.size)
+        HEADER.pack_into(
+            self._map, 0, self.begin_time, self.end_time, self.begin_offset, self.end_offset, self.used_slots,
+            self.count,
+        )  # fmt: skip
+
+    def _reserve(self, position: int, length: int) -> None:
+        for chunk in range(position >> _CHUNK_BITS, (position + length - 1 >> _CHUNK_BITS) + 1):
+            if self._reserved[chunk]:
+                continue
+            start = chunk << _CHUNK_BITS
+            size = min(_CHUNK, self.size - start)
+            try:
+                os.posix_fallocate(self._descriptor, start, size)
+            except (AttributeError, OSError) as error:
+                if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                    raise
+                # A file system that cannot promise room is made to give it, by writing what is there.
+                os.pwrite(self._descriptor, os.pread(self._descriptor, size, start), start)
+            self._reserved[chunk] = 1
+
+    # --- durability ------------------------------------------------------------------------
+
+    def sync(self, complete: int) -> None:
+        """Make the file durable as it is, and mark it so; ``complete``: all messages before it are in.
+
+        For a worker thread: what the loop adds meanwhile lies behind the mark.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        count = self.count
+        os.fdatasync(self._descriptor)
+        fields = struct.pack(">4siq", _MARK_NAME, count, complete)
+        os.pwrite(self._descriptor, fields + struct.pack(">I", zlib.crc32(fields)), self._first_entry)
+        os.fdatasync(self._descriptor)
+
+    def mark(self) -> Mark | None:
+        """The mark that the last sync left; ``None`` if it was never synced by us."""
+        raw = os.pread(self._descriptor, _MARK.size, self._first_entry)
+        name, count, complete, crc = _MARK.unpack(raw)
+        if name != _MARK_NAME or crc != zlib.crc32(raw[:-4]) or not 1 <= count <= self.entries:
+            return None
+        return Mark(count, complete)
+
+    def cut(self, count: int) -> None:
+        """Drop the entries from number ``count`` on, also from the slots: those may point at what never got written.
+
+        Reads the slots and, if some have to go back, the hashes of the entries that stay: seconds for a full file.
+
+        Raises:
+            OSError: the disk has no room.
+        """
+        wrong: dict[int, int] = {}
+        used = 0
+        for first, slots in self._chunks_of_slots():
+            used += len(slots) - slots.count(0)
+            if max(slots) >= count or min(slots) < 0:
+                wrong |= {first + at: 0 for at, newest in enumerate(slots) if not 0 <= newest < count}
+        if wrong:
+            for number, slot in self._slots_of_entries(count):
+                if slot in wrong:
+                    wrong[slot] = number
+            for slot, newest in wrong.items():
+                self._reserve(HEADER.size + 4 * slot, 4)
+                _SLOT.pack_into(self._map, HEADER.size + 4 * slot, newest)
+        self.used_slots = used - list(wrong.values()).count(0)
+        self.count = count
+        if count == 1:
+            self.begin_offset = self.begin_time = self.end_offset = self.end_time = 0
+        else:
+            _, self.end_offset, seconds, _ = self._entry(count - 1)
+            self.end_time = self.begin_time + (0 if count == 2 else seconds * _SECOND)
+        self.write_head()
+
+    def cut_offset(self, log_end: int) -> None:
+        """Drop the entries of messages that begin at ``log_end`` or later: the log has lost them."""
+        low, high = 1, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self._entry(middle)[1] < log_end:
+                low = middle + 1
+            else:
+                high = middle
+        if low < self.count:
+            self.cut(low)
+
+    def _chunks_of_slots(self) -> Iterator[tuple[int, array[int]]]:
+        """The slots in pieces, each with its first one's number; holes in the file are left out."""
+        position, end = HEADER.size, self._first_entry
+        while position < end:
+            try:
+                data = os.lseek(self._descriptor, position, os.SEEK_DATA)
+            except OSError:
+                return  # only a hole is left
+            position = max(position, data - (data - HEADER.size) % 4)
+            if position < end:
+                yield (position - HEADER.size) // 4, self._integers(position, min(_CHUNK, end - position))
+            position += _CHUNK
+
+    def _slots_of_entries(self, count: int) -> Iterator[tuple[int, int]]:
+        step = 100_000
+        for first in range(1, count, step):
+            last = min(first + step, count)
+            hashes = self._integers(self._first_entry + ENTRY.size * first, ENTRY.size * (last - first))[::5]
+            yield from zip(range(first, last), (key_hash % self.slots for key_hash in hashes), strict=True)
+
+    def _integers(self, position: int, length: int) -> array[int]:
+        numbers = array("i", self._map[position : position + length])
+        if byteorder == "little":
+            numbers.byteswap()
+        return numbers
+
+    # --- reading: in any thread ------------------------------------------------------------
+
+    def overlaps(self, begin: int, end: int) -> bool:
+        """Whether the file can have messages that were stored between these times, both included."""
+        return self.count > 1 and self.begin_time <= end and self.end_time + _SECOND > begin
+
+    def offsets(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
+        """The commit-log offsets of entries with this hash, newest first.
+
+        Entries know their time in whole seconds, so messages a second outside are among them.
+        """
+        (number,) = _SLOT.unpack(os.pread(self._descriptor, 4, HEADER.size + 4 * (key_hash % self.slots)))
+        while 0 < number < self.entries:
+            found, offset, seconds, before = self._entry(number)
+            # The first entry's seconds count from the end of the file before, but its time is our beginning.
+            time = self.begin_time + (0 if number == 1 else seconds * _SECOND)
+            if seconds < 0 or time + _SECOND < begin:
+                return
+            if found == key_hash and time <= end:
+                yield offset
+            if before >= number:
+                return  # a link that does not lead back was left by a crash
+            number = before
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        raw = os.pread(self._descriptor, ENTRY.size, self._first_entry + ENTRY.size * number)
+        entry: tuple[int, int, int, int] = ENTRY.unpack(raw)
+        return entry
