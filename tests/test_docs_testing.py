@@ -20,6 +20,6 @@ def test_the_examples_of_the_page_pass_as_somebody_elses_tests(tmp_path: Path) -
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "3 passed" in result.stdout
+    assert "4 passed" in result.stdout

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.plugins.allocate.picture import WHERE, picture
-from tests.plugins.contracts_allocate import check_allocator
 from tests.plugins.documented import example, settings
 from verniermq.kernel import MessageQueue, NoConfig
 from verniermq.kernel.config.structure import structure
+from verniermq.kernel.testing import check_allocator
 from verniermq.plugins.allocate import Config, Plugin
 
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.plugins.contracts_allocate import check_allocator
 from verniermq.kernel import MessageQueue
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel.testing import check_allocator, running_broker
 from verniermq.plugins.allocate import Config, Plugin
 from verniermq.plugins.allocate.consistent_hash import ConsistentHash, Ring, queue_key
 from verniermq.plugins.allocate.machine_room_nearby import RoomsByPrefix

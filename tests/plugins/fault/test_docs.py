@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plugins.contracts_fault import check_fault_strategy
 from tests.plugins.documented import example, settings
 from verniermq.kernel import NoConfig
 from verniermq.kernel.config.structure import structure
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel.testing import check_fault_strategy, running_broker
 from verniermq.plugins.fault import Config
 from verniermq.plugins.fault.flag import Flag, FlagWithReset
 

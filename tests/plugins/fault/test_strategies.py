@@ -9,9 +9,9 @@ from random import Random
 import anyio
 import pytest
 
-from tests.plugins.contracts_fault import check_fault_strategy
 from tests.plugins.fault.simulation import picture, sends_per_second
 from verniermq.kernel import FaultStrategy, MessageQueue, PeerUnreachable
+from verniermq.kernel.testing import check_fault_strategy
 from verniermq.plugins.fault import Config, Plugin, make_strategy
 from verniermq.plugins.fault.detector import probe_once
 from verniermq.plugins.fault.fewest_failures import FailureCounts, FewestFailures

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.filter.contracts import check_filter
 from verniermq.kernel import MATCH_ALL, ConfigError, PluginHost, Subscription, SubscriptionParseFailed, tags_code
 from verniermq.kernel.config import load
+from verniermq.kernel.testing import check_filter
 from verniermq.plugins.filter import sql, tag
 
 PAGE = Path(__file__).parents[3] / "docs" / "plugins" / "filter.md"

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.contracts_flow import check_shaper
 from tests.plugins.documented import blocks, example, settings
 from tests.plugins.flow.picture import WHERE, picture
 from verniermq.kernel import Command, RequestCode, ResponseCode, connect
 from verniermq.kernel.config.structure import structure
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel.testing import check_shaper, running_broker
 from verniermq.plugins.flow import Config
 from verniermq.plugins.flow.engine import Engine
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.plugins.contracts_flow import check_shaper
+from verniermq.kernel.testing import check_shaper
 from verniermq.plugins.flow.shaping import (
     NS_PER_MS,
     REFUSED,
@@ -281,19 +281,19 @@ def test_warm_up_with_uniform_rate_refuses_too_long_a_wait() -> None:
 
 
 def test_every_shaper_keeps_the_contract() -> None:
-    check_shaper(lambda: Reject(20), 20)
-    check_shaper(lambda: UniformRate(20, 400), 20, max_queueing_ms=400)
-    check_shaper(lambda: UniformRate(30, 400), 30, max_queueing_ms=400)
-    check_shaper(lambda: WarmUp(20, 5), 20)
-    check_shaper(lambda: WarmUpUniformRate(20, 5, 400), 20, max_queueing_ms=400)
+    check_shaper(lambda: Reject(20), 20, make_node=Node)
+    check_shaper(lambda: UniformRate(20, 400), 20, make_node=Node, max_queueing_ms=400)
+    check_shaper(lambda: UniformRate(30, 400), 30, make_node=Node, max_queueing_ms=400)
+    check_shaper(lambda: WarmUp(20, 5), 20, make_node=Node)
+    check_shaper(lambda: WarmUpUniformRate(20, 5, 400), 20, make_node=Node, max_queueing_ms=400)
 
 
 def test_the_contract_notices_a_shaper_without_a_limit_and_one_that_hides_its_waits() -> None:
     with pytest.raises(AssertionError, match="passed in"):
-        check_shaper(lambda: Reject(1e9), 20)
+        check_shaper(lambda: Reject(1e9), 20, make_node=Node)
 
     class Hidden(UniformRate):
         queues = False
 
     with pytest.raises(AssertionError, match="must say so"):
-        check_shaper(lambda: Hidden(20, 400), 20, max_queueing_ms=400)
+        check_shaper(lambda: Hidden(20, 400), 20, make_node=Node, max_queueing_ms=400)

@@ -1,20 +1,4 @@
-"""A broker for tests: real, in the test's own process or beside it, on free ports, with a clock that a test can move.
-
-::
-
-    async with running_broker() as broker:
-        ...                                   # broker.address, broker.name_servers[0]
-
-    clock = ManualClock()
-    async with running_broker(clock=clock) as broker:
-        await clock.advance(3600)             # an hour of delays, retries and time-outs, at once
-
-    with broker_process() as process:         # for clients in other languages
-        ...                                   # process.broker, process.namesrv
-
-No pytest in here; :mod:`verniermq.kernel.pytest_plugin` makes fixtures of it. The ``check_*`` functions are
-contracts: whoever writes a plugin of a family runs its contract over it.
-"""
+"""A broker for tests: real, in the test's process or beside it, on free ports, with a clock that a test can move."""
 
 from __future__ import annotations
 
@@ -31,11 +15,9 @@ import attrs
 import orjson
 
 from verniermq.kernel.broker import Broker
-from verniermq.kernel.clock import Clock, ManualClock
+from verniermq.kernel.clock import Clock
 from verniermq.kernel.config import Configuration, load
 from verniermq.kernel.errors import VernierMQError
-
-__all__ = ["BrokerProcess", "ManualClock", "broker_process", "running_broker", "small_configuration"]
 
 SMALL: Final = {
     "broker.port": 0,

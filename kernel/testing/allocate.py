@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
-from verniermq.kernel import MessageQueue
+from verniermq.kernel.message import MessageQueue
 
 Allocate = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from verniermq.kernel import MessageFilter, Subscription, SubscriptionParseFailed
+from verniermq.kernel.errors import SubscriptionParseFailed
+from verniermq.kernel.message import MessageFilter, Subscription
 
 CompileFilter = Callable[[Subscription], MessageFilter | None]
 

@@ -6,16 +6,10 @@ a producer relies on. ``make(clock_ms)`` makes a strategy that reads the time fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
-from verniermq.kernel import MessageQueue
-
-
-class FaultStrategy(Protocol):
-    def choose(self, queues: Sequence[MessageQueue], last_broker: str | None) -> MessageQueue: ...
-
-    def record(self, broker_name: str, latency_ms: float, *, failed: bool, reachable: bool = True) -> None: ...
+from verniermq.kernel.fault import FaultStrategy
+from verniermq.kernel.message import MessageQueue
 
 
 def check_fault_strategy(make: Callable[[Callable[[], float]], FaultStrategy], *, remembers: bool = True) -> None:
