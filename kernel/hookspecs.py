@@ -49,7 +49,7 @@ def broker_created(broker: Broker) -> None:
 def system_topics(broker: Broker) -> Iterable[TopicConfig]:
     """Name the topics that the plugin keeps its own messages in; they are created if they are missing.
 
-    Asked before the store opens. Used by ``schedule``, ``txn``, ``pop``. Plain ``def``.
+    Asked once, when the store has opened. Used by ``schedule``, ``txn``, ``pop``. Plain ``def``.
     """
 
 
@@ -85,7 +85,8 @@ def request_handlers(broker: Broker) -> Mapping[int, Handler]:
 def services(broker: Broker) -> Iterable[Service]:
     """Name background work; it runs in the broker's task group from the start to the end.
 
-    A service that raises is logged, counted, and started again with a growing pause.
+    A service that raises is logged, counted, and started again with a growing pause. Plain ``def``; the work itself is
+    a coroutine function.
     """
 
 

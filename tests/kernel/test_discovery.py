@@ -139,7 +139,7 @@ def test_two_plugins_that_would_have_one_name_are_refused(tmp_path: Path) -> Non
         (tmp_path / folder).mkdir()
         write_module(tmp_path / folder, "rules")
 
-    with pytest.raises(PluginError, match="two plugins named 'rules'.*give one another name"):
+    with pytest.raises(PluginError, match=r"two plugins named 'rules'.*give one another name"):
         loaded(plugins__enable=[str(tmp_path / "a" / "rules.py"), str(tmp_path / "b" / "rules.py")])
 
 
@@ -168,7 +168,7 @@ def test_a_module_that_raises_on_import_is_named(tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text("1 / 0\n")
 
-    with pytest.raises(PluginError, match="plugin 'broken' .* cannot be imported: ZeroDivisionError") as raised:
+    with pytest.raises(PluginError, match=r"plugin 'broken' .* cannot be imported: ZeroDivisionError") as raised:
         loaded(plugins__enable=[str(path)])
     assert raised.value.plugin == "broken"
 

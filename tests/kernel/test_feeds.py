@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import anyio
 
 from tests.kernel.enabling import enabled
+from tests.kernel.pulling import until
 from tests.plugins.peer import peer
 from verniermq.kernel import Appended, Broker, Declaration, DispatchEvent, PendingMessage, hookimpl
 from verniermq.kernel.feeds import BATCHES_WAITING
@@ -119,8 +120,7 @@ async def test_an_async_listener_that_keeps_failing_is_switched_off() -> None:
         for _ in range(5):
             await client.sent("orders")
         plugin = broker.host.active["x"]
-        while plugin.state == "active":
-            await anyio.sleep(0.001)
+        await until(lambda: plugin.state != "active")
 
         assert plugin.failures == 2
         assert len(await client.bodies("orders")) == 5

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from tests.kernel.enabling import enabled
+from tests.kernel.pulling import Waiting, pull, until
 from tests.plugins.peer import peer
 from verniermq.kernel import (
     Broker,
@@ -394,19 +395,11 @@ class MoodyClosed(Moody):
     declaration: ClassVar = CLOSED
 
 
-async def mood(client: Any, expression: str, offset: int = 0) -> Command:
-    answer: Command = await client.ask(
-        RequestCode.PULL_MESSAGE, consumerGroup="g", topic="orders", queueId=0, queueOffset=offset, maxMsgNums=32, sysFlag=4,
-        commitOffset=0, suspendTimeoutMillis=0, subscription=expression, subVersion=0, expressionType="MOOD",
-    )  # fmt: skip
-    return answer
-
-
 async def test_a_filter_that_fails_open_lets_the_message_pass_rather_than_lose_it() -> None:
     async with running_broker(**enabled(x=Moody)) as broker, peer(broker.address) as client:
         for properties in ({"mood": "good"}, {"mood": "bad"}, {"stumble": "1"}):
             await client.sent("orders", **properties)
-        answer = await mood(client, "anything")
+        answer = await pull(client, expressionType="MOOD", subscription="good")
 
         assert answer.ext["nextBeginOffset"] == "3"
         assert answer.body.count(b"mood\x01good") == 1
@@ -418,7 +411,7 @@ async def test_a_filter_that_fails_open_lets_the_message_pass_rather_than_lose_i
 async def test_a_filter_that_fails_closed_refuses_the_pull() -> None:
     async with running_broker(**enabled(x=MoodyClosed)) as broker, peer(broker.address) as client:
         await client.sent("orders", stumble=1)
-        answer = await mood(client, "anything")
+        answer = await pull(client, expressionType="MOOD", subscription="good")
 
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "plugin 'x' failed in compile_filter: LookupError: stumbled" in answer.remark
@@ -427,7 +420,7 @@ async def test_a_filter_that_fails_closed_refuses_the_pull() -> None:
 async def test_an_answer_that_is_no_filter_counts_as_a_failure() -> None:
     async with running_broker(**enabled(x=Moody)) as broker, peer(broker.address) as client:
         await client.sent("orders")
-        answer = await mood(client, "nonsense")
+        answer = await pull(client, expressionType="MOOD", subscription="nonsense")
 
         assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
         assert broker.host.active["x"].failures == 1
@@ -436,24 +429,15 @@ async def test_an_answer_that_is_no_filter_counts_as_a_failure() -> None:
 async def test_a_waiting_pull_whose_filter_fails_is_told_and_nobody_else_notices() -> None:
     async with running_broker(**enabled(x=MoodyClosed)) as broker, peer(broker.address) as client:
         await client.sent("orders", mood="good")
-        answers: list[Command] = []
-
-        async def wait_for_message() -> None:
-            answers.append(
-                await client.ask(
-                    RequestCode.PULL_MESSAGE, consumerGroup="g", topic="orders", queueId=0, queueOffset=1, maxMsgNums=32,
-                    sysFlag=6, commitOffset=0, suspendTimeoutMillis=20000, subscription="x", subVersion=0,
-                    expressionType="MOOD",
-                )  # fmt: skip
-            )
+        waiting = Waiting()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait_for_message)
-            while not len(broker.held_pulls):
-                await anyio.lowlevel.checkpoint()
+            tasks.start_soon(waiting.run, client, "orders", 1, {"expressionType": "MOOD", "subscription": "good"})
+            await until(lambda: len(broker.held_pulls))
             await client.sent("orders", stumble=1)
 
-        assert answers[0].code == ResponseCode.SYSTEM_ERROR
+        assert waiting.answer is not None
+        assert waiting.answer.code == ResponseCode.SYSTEM_ERROR
         assert len(await client.pull("orders")) == 2
 
 

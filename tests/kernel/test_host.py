@@ -74,7 +74,7 @@ def test_a_place_beside_an_unknown_plugin_is_refused() -> None:
 
 
 def test_a_circle_is_refused_with_its_members() -> None:
-    with pytest.raises(PluginError, match="in a circle: (x → a → x|a → x → a)"):
+    with pytest.raises(PluginError, match=r"in a circle: (x → a → x|a → x → a)"):
         loaded(**enabled(a=Plain, x=Early), plugins__a__before=["x"])
 
 

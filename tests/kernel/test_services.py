@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import anyio
@@ -61,7 +62,7 @@ async def test_a_service_that_raises_is_started_again_after_a_growing_pause(capl
         plugin = broker.host.active["x"]
         starts = plugin.instance.starts
 
-        assert [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)] == [1, 2, 4, 8, 16, 30, 30]
+        assert [later - earlier for earlier, later in pairwise(starts)] == [1, 2, 4, 8, 16, 30, 30]
         assert plugin.service_failures == plugin.failures == 8
         assert plugin.state == "active"
     assert "service failed plugin=x service=work failures=1 restart_in_s=1" in caplog.text

@@ -1,0 +1,115 @@
+"""Who may import whom, read from the syntax tree: no import is hidden in a function or behind ``TYPE_CHECKING``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+import verniermq.kernel
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("kernel", "plugins", "client", "contrib")
+ANYWHERE = (*ROOMS, "tests", "bench")
+SEPARATE = ROOT / "contrib" / "example_plugin"
+"""A distribution of its own; its tests may use ``verniermq.kernel.testing``."""
+
+
+@attrs.frozen
+class Import:
+    file: Path
+    line: int
+    module: str
+    name: str | None
+    """What is taken out of the module; ``None`` for ``import module``."""
+
+    def __str__(self) -> str:
+        what = f"import {self.module}" if self.name is None else f"from {self.module} import {self.name}"
+        return f"{self.file.relative_to(ROOT)}:{self.line}: {what}"
+
+    @property
+    def target(self) -> str:
+        """The module that is meant, for ``from package import module`` too."""
+        if self.name is not None and (ROOT / Path(*self.module.split(".")[1:], f"{self.name}.py")).exists():
+            return f"{self.module}.{self.name}"
+        return self.module
+
+
+def files(*rooms: str) -> list[Path]:
+    return sorted(path for room in rooms for path in (ROOT / room).rglob("*.py") if "node_modules" not in path.parts)
+
+
+def imports(path: Path) -> Iterator[Import]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(path, node.lineno, alias.name, None)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield Import(path, node.lineno, "." * node.level + (node.module or ""), alias.name)
+
+
+def of_us(*rooms: str) -> list[Import]:
+    return [found for path in files(*rooms) for found in imports(path)]
+
+
+def plugin_of(path: Path) -> str:
+    """The plugin that a file of ``plugins/`` or ``contrib/`` belongs to."""
+    return path.relative_to(ROOT).parts[1].removesuffix(".py")
+
+
+def is_command(path: Path) -> bool:
+    """A command of ``verniermq``: it belongs to the command line, which looks it up by name."""
+    return path.name == "command.py"
+
+
+def test_the_kernel_imports_none_of_the_others() -> None:
+    others = tuple(f"verniermq.{room}" for room in ROOMS if room != "kernel")
+    assert [str(found) for found in of_us("kernel") if found.target.startswith(others)] == []
+
+
+def test_plugins_and_contrib_import_only_what_the_kernel_exports() -> None:
+    exported = set(verniermq.kernel.__all__)
+    wrong = [
+        str(found)
+        for found in of_us("plugins", "contrib")
+        if found.module.startswith("verniermq.kernel")
+        and (found.module != "verniermq.kernel" or found.name not in exported)
+        and not is_command(found.file)
+        and not (found.module == "verniermq.kernel.testing" and found.file.is_relative_to(SEPARATE / "tests"))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("room", ["plugins", "contrib"])
+def test_no_plugin_imports_a_sibling(room: str) -> None:
+    wrong = []
+    for found in of_us(room):
+        parts = found.target.split(".")
+        if parts[:2] == ["verniermq", room] and len(parts) > 2 and parts[2] != plugin_of(found.file):
+            wrong.append(str(found))
+    assert wrong == []
+
+
+def test_plugins_import_neither_client_nor_contrib_and_the_client_imports_no_plugin() -> None:
+    wrong = [found for found in of_us("plugins") if found.module.startswith(("verniermq.client", "verniermq.contrib"))]
+    wrong += [found for found in of_us("client") if found.module.startswith(("verniermq.plugins", "verniermq.contrib"))]
+    assert [str(found) for found in wrong] == []
+
+
+def test_nobody_imports_a_room_without_its_first_name() -> None:
+    bare = [found for found in of_us(*ANYWHERE) if found.module.split(".")[0] in ROOMS]
+    assert [str(found) for found in bare] == [], "a bare import makes a second copy of every class"
+
+
+def test_imports_are_absolute() -> None:
+    assert [str(found) for found in of_us(*ROOMS) if found.module.startswith(".")] == []
+
+
+def test_what_the_kernel_exports_is_there_and_in_order() -> None:
+    names = verniermq.kernel.__all__
+    assert len(names) == len(set(names))
+    assert [name for name in names if not hasattr(verniermq.kernel, name)] == []
