@@ -43,6 +43,15 @@ BUILTIN: Final[dict[str, Builtin]] = {
             "reply", "verniermq.plugins.reply:Plugin", requests=(R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2)
         ),
         Builtin(
+            "pop",
+            "verniermq.plugins.pop:Plugin",
+            requests=(
+                R.POP_MESSAGE, R.ACK_MESSAGE, R.BATCH_ACK_MESSAGE, R.CHANGE_MESSAGE_INVISIBLETIME, R.PEEK_MESSAGE,
+                R.NOTIFICATION, R.POLLING_INFO, R.QUERY_ASSIGNMENT, R.SET_MESSAGE_REQUEST_MODE,
+                R.GET_ALL_MESSAGE_REQUEST_MODE,
+            ),
+        ),
+        Builtin(
             "schedule",
             "verniermq.plugins.schedule:Plugin",
             requests=(R.GET_ALL_DELAY_OFFSET, R.RECALL_MESSAGE),

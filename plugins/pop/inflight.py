@@ -1,0 +1,196 @@
+"""The messages that were popped and not acknowledged: in memory, and in the revive log for the next start.
+
+Every pop appends a checkpoint to one of the log's eight queues before it is answered, every acknowledgement a
+note behind it. A queue's *low mark* is its first checkpoint that is still open; the offset that group
+``CID_RMQ_SYS_REVIVE_GROUP`` has committed is the one before. What lies below is never read again. A
+checkpoint that stays open for long is written anew at the end, so that the mark can move on: a restart reads
+what is in flight, and not what was.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Final
+
+from verniermq.kernel import Appended, Broker, PendingMessage, Property, StoredMessage, decode_record
+from verniermq.plugins.pop.checkpoint import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    CheckPoint,
+    Key,
+    decode_acks,
+    encode_acks,
+)
+
+logger = logging.getLogger(__name__)
+
+GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+QUEUES: Final = 8
+
+REWRITE_AFTER: Final = 10_000
+"""A checkpoint that so many entries of its queue came after is written anew at the end."""
+
+FINISHED_PER_ADVANCE: Final = 256
+_READ_AT_ONCE: Final = 1024
+
+
+class InFlight:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._store = broker.store
+        self.topic = f"rmq_sys_REVIVE_LOG_{broker.configuration.broker.cluster}"
+        self._by_key: dict[Key, CheckPoint] = {}
+        self._open: list[dict[int, CheckPoint]] = [{} for _ in range(QUEUES)]
+        """Per revive queue: by place in the log, in its order."""
+        self._next = [0] * QUEUES
+        self._due: list[tuple[int, int, CheckPoint]] = []
+        self._sequence = count()
+        self._finished = 0
+        self.on_earlier: Callable[[], None] = lambda: None
+        """Called when a checkpoint was added that is due before all others."""
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._by_key
+
+    def find(self, key: Key) -> CheckPoint | None:
+        return self._by_key.get(key)
+
+    # --- changes ---------------------------------------------------------------------------
+
+    def add(self, checkpoint: CheckPoint) -> Appended:
+        """Note in the log that messages were popped."""
+        appended = self._append(checkpoint.revive_queue, CHECKPOINT_TAG, checkpoint.encode())
+        checkpoint.revive_offset = appended.queue_offset
+        self._take_in(checkpoint)
+        return appended
+
+    def acknowledge(self, checkpoint: CheckPoint, offsets: Sequence[int]) -> Appended | None:
+        """Note in the log that messages are done with; ``None`` when all of them were already."""
+        offsets = [offset for offset in offsets if checkpoint.acknowledge(offset)]
+        if not offsets:
+            return None
+        appended = self._append(checkpoint.revive_queue, *encode_acks(checkpoint, offsets))
+        if not checkpoint.open_offsets:
+            self._forget(checkpoint)
+            self._finished += 1
+            if self._finished % FINISHED_PER_ADVANCE == 0:
+                self.advance()
+        return appended
+
+    def _append(self, queue: int, tag: str, body: bytes) -> Appended:
+        now = self._broker.clock.now_ms()
+        appended = self._store.append(
+            PendingMessage(self.topic, queue, body, {Property.TAGS: tag}, born_timestamp=now)
+        )
+        self._next[queue] = appended.queue_offset + 1
+        return appended
+
+    def _take_in(self, checkpoint: CheckPoint) -> None:
+        self._by_key[checkpoint.key] = checkpoint
+        self._open[checkpoint.revive_queue][checkpoint.revive_offset] = checkpoint
+        if len(self._due) > 2 * len(self._by_key) + 1024:
+            # An acknowledged checkpoint leaves its time behind; busy consumers would pile up minutes of them.
+            self._due = [entry for entry in self._due if not entry[2].is_done]
+            heapq.heapify(self._due)
+        heapq.heappush(self._due, (checkpoint.revive_time, next(self._sequence), checkpoint))
+        if self._due[0][2] is checkpoint:
+            self.on_earlier()
+
+    def _forget(self, checkpoint: CheckPoint) -> None:
+        checkpoint.is_done = True
+        if self._by_key.get(checkpoint.key) is checkpoint:
+            del self._by_key[checkpoint.key]
+        self._open[checkpoint.revive_queue].pop(checkpoint.revive_offset, None)
+
+    # --- time ------------------------------------------------------------------------------
+
+    def next_due(self) -> int | None:
+        """When the next checkpoint has to be revived, in ms; ``None`` if nothing is in flight."""
+        while self._due and self._due[0][2].is_done:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def take_due(self, now: int) -> CheckPoint | None:
+        due = self.next_due()
+        if due is None or due > now:
+            return None
+        return heapq.heappop(self._due)[2]
+
+    def postpone(self, checkpoint: CheckPoint, due: int) -> None:
+        """A checkpoint that was taken as due could not be revived; it is due again later."""
+        heapq.heappush(self._due, (due, next(self._sequence), checkpoint))
+
+    # --- the low marks ---------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Commit how far nothing is in flight any more, and carry on what is in the way."""
+        for queue, checkpoints in enumerate(self._open):
+            while checkpoints and self._next[queue] - next(iter(checkpoints)) > REWRITE_AFTER:
+                checkpoint = checkpoints.pop(next(iter(checkpoints)))
+                checkpoint.revive_offset = self._append(queue, CHECKPOINT_TAG, checkpoint.encode()).queue_offset
+                checkpoints[checkpoint.revive_offset] = checkpoint
+            low = next(iter(checkpoints), self._next[queue])
+            if low and self._broker.offsets.committed(GROUP, self.topic, queue) != low - 1:
+                self._broker.offsets.commit(GROUP, self.topic, queue, low - 1)
+
+    # --- at the start ----------------------------------------------------------------------
+
+    def rebuild(self) -> None:
+        """Find what is in flight from the log. Called once, before anybody asks.
+
+        The offsets of consumer groups are written every few seconds only. A checkpoint says how far its group
+        had come, so what was popped just before a crash is not popped again beside being revived.
+        """
+        for queue in range(QUEUES):
+            self._read_queue(queue)
+        for checkpoint in list(self._by_key.values()):
+            known = self._broker.offsets.committed(checkpoint.group, checkpoint.topic, checkpoint.queue_id)
+            following = max(checkpoint.offsets, default=-1) + 1
+            if known is None or known < following:
+                self._broker.offsets.commit(checkpoint.group, checkpoint.topic, checkpoint.queue_id, following)
+            if not checkpoint.open_offsets:
+                self._forget(checkpoint)
+        self.advance()
+        if self._by_key:
+            logger.info("popped messages in flight found checkpoints=%d", len(self._by_key))
+
+    def _read_queue(self, queue_id: int) -> None:
+        committed = self._broker.offsets.committed(GROUP, self.topic, queue_id)
+        low, high = self._store.min_offset(self.topic, queue_id), self._store.max_offset(self.topic, queue_id)
+        position = min(max(-1 if committed is None else committed, low - 1) + 1, high)
+        self._next[queue_id] = high
+        queue = self._store.queue(self.topic, queue_id)
+        while queue is not None and position < high:
+            entries = queue.entries(position, _READ_AT_ONCE)
+            if not entries:
+                break
+            for offset, size, _ in entries:
+                record = self._store.read(offset, size)
+                if record is not None:
+                    self._read(queue_id, position, decode_record(record))
+                position += 1
+
+    def _read(self, queue_id: int, position: int, message: StoredMessage) -> None:
+        try:
+            if message.tags == CHECKPOINT_TAG:
+                checkpoint = CheckPoint.decode(message.body)
+                checkpoint.revive_queue, checkpoint.revive_offset = queue_id, position
+                earlier = self._by_key.get(checkpoint.key)
+                if earlier is not None:  # written anew, see advance()
+                    checkpoint.acked |= earlier.acked
+                    self._forget(earlier)
+                self._take_in(checkpoint)
+            elif message.tags in (ACK_TAG, BATCH_ACK_TAG):
+                key, offsets = decode_acks(message.body)
+                found = self._by_key.get(key)
+                for offset in offsets if found is not None else ():
+                    found.acknowledge(offset)  # type: ignore[union-attr]  # there are none without it
+        except (ValueError, KeyError, TypeError) as error:
+            logger.warning("unreadable entry in the revive log queue=%d offset=%d: %r", queue_id, position, error)

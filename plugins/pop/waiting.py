@@ -1,0 +1,149 @@
+"""Pops that wait for the next message (RocketMQ: ``PopLongPollingService``).
+
+A waiting pop listens to every queue of its topic and to the retry topic of its group. One message is for one
+of them only: they are tried in the order in which they came, and who finds nothing goes on waiting. Those who
+share group and queue would all find the same, so the first failure speaks for the rest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Final
+
+import anyio
+import attrs
+
+from verniermq.kernel import Clock, Connection, DispatchEvent, RequestRefused
+
+logger = logging.getLogger(__name__)
+
+SHORTEST_SLEEP: Final = 0.05
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """One request. ``attempt`` tries to answer it and says whether it did; ``give_up`` answers "nothing"."""
+
+    group: str
+    topic: str
+    retry_topic: str
+    queue_id: int
+    deadline: float
+    connection: Connection
+    attempt: Callable[[], bool]
+    give_up: Callable[[], None]
+    is_done: bool = False
+
+
+class WaitingRoom:
+    def __init__(self, clock: Clock, most: int, most_per_key: int) -> None:
+        self._clock = clock
+        self.most, self.most_per_key = most, most_per_key
+        self._by_topic: dict[str, dict[Waiting, None]] = {}
+        self._by_key: dict[tuple[str, str, int], set[Waiting]] = {}
+        self._by_connection: dict[Connection, set[Waiting]] = {}
+        self._deadlines: list[tuple[float, int, Waiting]] = []
+        self._sequence = count()
+        self._size = 0
+        self._earlier = anyio.Event()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def count(self, topic: str, group: str, queue_id: int) -> int:
+        """How many wait for one queue of a topic, or for any of them (-1)."""
+        return len(self._by_key.get((topic, group, queue_id), ()))
+
+    def add(self, waiting: Waiting) -> bool:
+        """Let a request wait; false when too many do already."""
+        key = (waiting.topic, waiting.group, waiting.queue_id)
+        if self._size >= self.most or len(self._by_key.get(key, ())) >= self.most_per_key:
+            return False
+        self._size += 1
+        self._by_key.setdefault(key, set()).add(waiting)
+        self._by_connection.setdefault(waiting.connection, set()).add(waiting)
+        for topic in (waiting.topic, waiting.retry_topic):
+            self._by_topic.setdefault(topic, {})[waiting] = None
+        if len(self._deadlines) > 2 * self._size + 1024:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].is_done]
+            heapq.heapify(self._deadlines)
+        heapq.heappush(self._deadlines, (waiting.deadline, next(self._sequence), waiting))
+        if self._deadlines[0][2] is waiting:
+            self._earlier.set()
+        return True
+
+    def _remove(self, waiting: Waiting) -> None:
+        waiting.is_done = True
+        self._size -= 1
+        for topic in (waiting.topic, waiting.retry_topic):
+            _discard(self._by_topic, topic, waiting)
+        _discard(self._by_key, (waiting.topic, waiting.group, waiting.queue_id), waiting)
+        _discard(self._by_connection, waiting.connection, waiting)
+
+    # --- waking ----------------------------------------------------------------------------
+
+    def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
+        if self._by_topic:
+            self.wake({event.topic for event in events if event.topic in self._by_topic})
+
+    def wake(self, topics: Iterable[str]) -> None:
+        """Let those who wait for these topics look again."""
+        for topic in topics:
+            in_vain: set[tuple[str, int]] = set()
+            for waiting in list(self._by_topic.get(topic, ())):
+                who = (waiting.group, waiting.queue_id)
+                if waiting.is_done or who in in_vain:
+                    continue
+                if self._attempt(waiting):
+                    self._remove(waiting)
+                else:
+                    in_vain.add(who)
+
+    def _attempt(self, waiting: Waiting) -> bool:
+        try:
+            return waiting.attempt()
+        except RequestRefused as error:
+            # The topic is gone, or nothing can be written now: the request ends with its time, as if nothing came.
+            logger.debug("a waiting pop cannot be answered topic=%s group=%s: %s", waiting.topic, waiting.group, error)
+            return False
+
+    def connection_closed(self, connection: Connection) -> None:
+        for waiting in list(self._by_connection.get(connection, ())):
+            self._remove(waiting)
+
+    async def run(self) -> None:
+        """Answer those whose time is over."""
+        while True:
+            while self._deadlines and (self._deadlines[0][2].is_done or self._deadlines[0][0] <= self._clock.now()):
+                waiting = heapq.heappop(self._deadlines)[2]
+                if not waiting.is_done:
+                    self._remove(waiting)
+                    waiting.give_up()
+            self._earlier = anyio.Event()
+            if not self._deadlines:
+                await self._earlier.wait()
+                continue
+            wait = max(SHORTEST_SLEEP, self._deadlines[0][0] - self._clock.now())
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._sleep_then_cancel, wait, tasks.cancel_scope)
+                await self._earlier.wait()
+                tasks.cancel_scope.cancel()
+
+    async def _sleep_then_cancel(self, seconds: float, scope: anyio.CancelScope) -> None:
+        await self._clock.sleep(seconds)
+        scope.cancel()
+
+
+def _discard(table: dict, key: object, waiting: Waiting) -> None:  # type: ignore[type-arg]  # of sets and of dicts
+    members = table.get(key)
+    if members is None:
+        return
+    if isinstance(members, dict):
+        members.pop(waiting, None)
+    else:
+        members.discard(waiting)
+    if not members:
+        del table[key]
