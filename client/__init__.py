@@ -10,8 +10,9 @@
 The same names, blocking and safe from any thread, are in :mod:`verniermq.client.sync`.
 """
 
-from verniermq.client.admin import Admin, TopicInfo
+from verniermq.client.admin import Admin, QueueProgress, TopicInfo
 from verniermq.client.consumer.idempotence import IdempotenceGuard
+from verniermq.client.consumer.litepull import LitePullConsumer
 from verniermq.client.consumer.outcome import Consumed, Later, Outcome
 from verniermq.client.consumer.processqueue import Limits
 from verniermq.client.consumer.pull import PullConsumer
@@ -21,6 +22,7 @@ from verniermq.client.message import ReceivedMessage
 from verniermq.client.producer import Producer
 from verniermq.client.results import PullResult, PullStatus, SendResult, SendStatus
 from verniermq.client.signing import Credentials
+from verniermq.client.transaction import Transaction, TransactionProducer, TransactionState
 from verniermq.kernel import Message, MessageQueue
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "IdempotenceGuard",
     "Later",
     "Limits",
+    "LitePullConsumer",
     "Message",
     "MessageQueue",
     "Outcome",
@@ -38,9 +41,13 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "QueueProgress",
     "ReceivedMessage",
     "SendResult",
     "SendStatus",
     "Sql",
     "TopicInfo",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionState",
 ]

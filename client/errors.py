@@ -172,6 +172,15 @@ class GroupConflict(ClientError):
         self.group = group
 
 
+class MessageNotFound(ClientError):
+    """No broker has this message, or not any more."""
+
+    def __init__(self, message_id: str, topic: str | None, why: str) -> None:
+        hint = "" if topic else "; for an id that a producer made, give the topic too"
+        super().__init__(f"message {message_id!r} was not found ({why}){hint}")
+        self.message_id = message_id
+
+
 class MissingLibrary(ClientError):
     def __init__(self, feature: str, package: str) -> None:
         super().__init__(f"{feature} needs the package {package!r}; install it with: pip install {package}")

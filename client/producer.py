@@ -38,6 +38,22 @@ from verniermq.kernel import (
 ROUND_ROBIN = "round_robin"
 
 
+class ProducerOptions(ConnectionOptions, total=False):
+    """The keyword arguments of a :class:`Producer`, for classes that pass them on."""
+
+    send_timeout: float
+    timeout_per_try: float | None
+    retries: int
+    async_retries: int
+    retry_another_broker_when_not_store_ok: bool
+    compress_over: int
+    compression: Compression
+    max_message_size: int
+    default_queues: int
+    max_in_flight: int
+    fault: str
+
+
 class Producer(Client):
     """Sends messages to brokers.
 

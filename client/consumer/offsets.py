@@ -19,7 +19,6 @@ from verniermq.kernel import (
     MessageQueue,
     PeerUnreachable,
     RemotingError,
-    UnexpectedAnswer,
     object_keyed_map,
     parse_fastjson,
 )
@@ -90,10 +89,10 @@ class BrokerOffsets(_InMemory):
             try:
                 await self._api.commit(await self._address(queue), self._group, queue, offset, wait=wait)
                 self._saved[queue] = offset
-            except UnexpectedAnswer as error:
-                logger.warning("offset refused group=%s queue=%s offset=%d reason=%s", self._group, queue, offset, error)
             except RemotingError as error:
-                logger.warning("offset not saved group=%s queue=%s offset=%d reason=%s", self._group, queue, offset, error)
+                logger.warning(
+                    "offset not saved group=%s queue=%s offset=%d reason=%s", self._group, queue, offset, error
+                )
 
 
 class FileOffsets(_InMemory):

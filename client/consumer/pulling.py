@@ -1,4 +1,4 @@
-"""Reading one queue after the other's manner: one pull is always under way for each queue (RocketMQ: ``PullMessageService``).
+"""Reading queues: one pull is always under way for each (RocketMQ: ``PullMessageService``).
 
 The broker holds a pull for up to 15 seconds until there is something, so a new message is here within milliseconds of
 being stored. What goes wrong is tried again after a second; nothing is skipped meanwhile.
@@ -65,8 +65,6 @@ class Puller:
             if not self.running.is_set():
                 await self.running.wait()
             await held.wait_for_room()
-            if held.closing:
-                return
             if not self.ready(held):
                 await asyncio.sleep(0.1)
                 continue

@@ -10,7 +10,7 @@ from verniermq.client.errors import ClientError
 from verniermq.kernel import RETRY_PREFIX, MessageQueue
 
 StartFrom: TypeAlias = Literal["last", "first"] | datetime | int
-"""``"last"``: only new messages; ``"first"``: all that are there; a ``datetime`` or milliseconds since 1970: from then on.
+"""``"last"``: only new messages; ``"first"``: all that are there; a ``datetime`` or milliseconds: from then on.
 
 A queue that still has its very first message is read from there by every new group, whatever is said here: so it is
 with RocketMQ's brokers.
