@@ -1,0 +1,172 @@
+"""Apache's own ``mqadmin`` against VernierMQ: its everyday commands, each run for real and its output read."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .apache import LOGGING_NOISE
+from .apache import mqadmin as mqadmin_once
+from .drivers import Driver
+from .toolchains import driver_command, java_command, server_classpath
+from .verniermq_process import VernierMQBroker
+
+TOPIC = "admin"
+CLUSTER = ("-c", "DefaultCluster")
+
+
+class MqAdmin:
+    """``mqadmin`` with a broker to look at, on which a consumer is online and 30 messages were sent."""
+
+    def __init__(self, folder: Path, broker: VernierMQBroker, first_id: str) -> None:
+        self.broker = broker
+        self.first_id = first_id
+        loop = Path(__file__).parent / "server" / "AdminLoop.java"
+        options = ("-Xmx256m", f"-Drocketmq.home.dir={folder}", "-cp", server_classpath(), str(loop))
+        self._process = subprocess.Popen(
+            java_command(*options, home=folder),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder,
+        )  # fmt: skip
+
+    def __call__(self, *arguments: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\t".join([*arguments, "-n", self.broker.namesrv]) + "\n")
+        self._process.stdin.flush()
+        lines: list[str] = []
+        while True:
+            line = self._process.stdout.readline()
+            assert line, f"mqadmin ended: {''.join(lines)}"
+            if line == "--- done ---\n":
+                return LOGGING_NOISE.sub("", "".join(lines))
+            lines.append(line)
+
+    def alone(self, home: Path, *arguments: str) -> str:
+        """In a virtual machine that ends: for commands that leave their client running and the next one waiting."""
+        return mqadmin_once(self.broker.namesrv, *arguments, home=home).stdout
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqAdmin]:
+    folder = tmp_path_factory.mktemp("mqadmin")
+    driver = Driver("java5", driver_command("java5"), folder)
+    with VernierMQBroker(folder) as broker:
+        common = {"namesrv": broker.namesrv, "topic": TOPIC}
+        sent = driver.run("produce", **common, group="producers", count=30, start=0).events("sent")
+        consumer = driver.start("consume", **common, group="consumers", expect=31, start=0, timeout=300)
+        while len(consumer.events("received")) < 30:
+            time.sleep(0.1)
+        time.sleep(6)  # the Java consumer commits its offsets every 5 s
+        admin = MqAdmin(folder, broker, str(sent[0]["msgId"]))
+        yield admin
+        admin.close()
+        driver.close()
+
+
+def rows(printed: str, start: str) -> list[list[str]]:
+    """The lines of a table that begin with a word, cut at their blanks."""
+    return [line.split() for line in printed.splitlines() if line.startswith(start)]
+
+
+def test_cluster_list(mqadmin: MqAdmin) -> None:
+    (row,) = rows(mqadmin("clusterList"), "DefaultCluster")
+    assert row[:5] == ["DefaultCluster", "broker-a", "0", mqadmin.broker.broker, "V5_3_3"]
+    (totals,) = rows(mqadmin("clusterList", "-m"), "DefaultCluster")
+    assert int(totals[4]) >= 30
+
+
+def test_topic_list(mqadmin: MqAdmin) -> None:
+    listed = mqadmin("topicList").split()
+    assert {TOPIC, "%RETRY%consumers", "TBW102"} <= set(listed)
+
+
+def test_topic_route(mqadmin: MqAdmin) -> None:
+    printed = mqadmin("topicRoute", "-t", TOPIC)
+    assert f'"{mqadmin.broker.broker}"' in printed
+    assert '"writeQueueNums":4' in printed
+
+
+def test_topic_status(mqadmin: MqAdmin) -> None:
+    table = rows(mqadmin("topicStatus", "-t", TOPIC), "broker-a")
+    assert [row[1] for row in table] == ["0", "1", "2", "3"]
+    assert sum(int(row[3]) for row in table) >= 30
+
+
+def test_update_and_delete_topic(mqadmin: MqAdmin) -> None:
+    assert "success" in mqadmin("updateTopic", *CLUSTER, "-t", "made", "-r", "3", "-w", "3")
+    assert '"readQueueNums":3' in mqadmin("topicRoute", "-t", "made")
+    assert "from NameServer success" in mqadmin("deleteTopic", *CLUSTER, "-t", "made")
+    assert "made" not in mqadmin("topicList").split()
+
+
+def test_update_and_delete_subscription_group(mqadmin: MqAdmin, tmp_path: Path) -> None:
+    assert "groupName=made" in mqadmin.alone(tmp_path, "updateSubGroup", *CLUSTER, "-g", "made", "-r", "3")
+    assert "success" in mqadmin.alone(tmp_path, "deleteSubGroup", *CLUSTER, "-g", "made")
+
+
+def test_consumer_progress(mqadmin: MqAdmin) -> None:
+    printed = mqadmin("consumerProgress", "-g", "consumers")
+    assert len(rows(printed, TOPIC)) == 4
+    assert re.search(r"Consume Diff Total: \d+", printed)
+    (row,) = rows(mqadmin("consumerProgress"), "consumers")
+    assert row[3:5] == ["PUSH", "CLUSTERING"]
+
+
+def test_consumer_connection_and_status(mqadmin: MqAdmin) -> None:
+    printed = mqadmin("consumerConnection", "-g", "consumers")
+    assert "CONSUME_PASSIVELY" in printed
+    assert f"{TOPIC} " in printed
+    assert "Same subscription in the same group of consumer" in mqadmin("consumerStatus", "-g", "consumers")
+
+
+def test_producer_connection_of_a_group_that_is_gone(mqadmin: MqAdmin) -> None:
+    printed = mqadmin("producerConnection", "-g", "producers", "-t", TOPIC)
+    assert "producer group 'producers' has nobody online" in printed
+
+
+def test_broker_status_and_config(mqadmin: MqAdmin) -> None:
+    status = mqadmin("brokerStatus", "-b", mqadmin.broker.broker)
+    assert re.search(r"msgPutTotalTodayNow\s*: \d+", status)
+    assert re.search(r"brokerName\s*=\s*broker-a", mqadmin("getBrokerConfig", "-b", mqadmin.broker.broker))
+    assert "#MasterAddr" in mqadmin("haStatus", "-b", mqadmin.broker.broker)
+
+
+def test_statistics_of_everything(mqadmin: MqAdmin) -> None:
+    (row,) = rows(mqadmin("statsAll", "-t", TOPIC), TOPIC)
+    assert row[1] == "consumers"
+    assert int(row[5]) >= 30
+
+
+def test_consume_statistics_of_a_broker(mqadmin: MqAdmin) -> None:
+    printed = mqadmin("brokerConsumeStats", "-b", mqadmin.broker.broker)
+    assert len(rows(printed, TOPIC)) >= 4
+    assert "Diff Total" in printed
+
+
+def test_send_and_consume_a_message(mqadmin: MqAdmin) -> None:
+    assert "SEND_OK" in mqadmin("sendMessage", "-t", TOPIC, "-p", "from mqadmin", "-k", "admin-key")
+    assert "Consume ok" in mqadmin("consumeMessage", "-t", TOPIC, "-c", "3")
+
+
+def test_query_by_offset(mqadmin: MqAdmin) -> None:
+    printed = mqadmin("queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "0")
+    assert re.search(r"Queue Offset:\s+0", printed)
+    assert re.search(r"Keys:\s+\[key-\d+\]", printed)
+
+
+def test_clone_offsets(mqadmin: MqAdmin, tmp_path: Path) -> None:
+    arguments = ("cloneGroupOffset", "-s", "consumers", "-d", "copies", "-t", TOPIC)
+    assert "success" in mqadmin.alone(tmp_path, *arguments)
+
+
+def test_reset_offset_by_time(mqadmin: MqAdmin) -> None:
+    table = rows(mqadmin("resetOffsetByTime", "-g", "consumers", "-t", TOPIC, "-s", "now"), "broker-a")
+    assert len(table) == 4
