@@ -78,6 +78,7 @@ BUILTIN: Final[dict[str, Builtin]] = {
         ),
         Builtin("query", "verniermq.plugins.query:Plugin", requests=(R.QUERY_MESSAGE, R.VIEW_MESSAGE_BY_ID)),
         Builtin("order", "verniermq.plugins.order:Plugin", requests=(R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ)),
+        Builtin("flow", "verniermq.plugins.flow:Plugin", requests=(R.GET_FLOW_FIGURES,)),
         Builtin("allocate", "verniermq.plugins.allocate:Plugin", in_clients=True),
         Builtin("fault", "verniermq.plugins.fault:Plugin", in_clients=True),
     )

@@ -129,6 +129,9 @@ class RequestCode(IntEnum):
     BROKER_HEARTBEAT = 904
     NOTIFY_MIN_BROKER_ID_CHANGE = 905
 
+    # --- VernierMQ's own, far above RocketMQ's and still 16 bits ---------------------------
+    GET_FLOW_FIGURES = 32103
+
 
 class ResponseCode(IntEnum):
     """How an answer ends."""

@@ -11,9 +11,23 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 from typing import ClassVar, Final
 
+import anyio
 import attrs
 
-from verniermq.kernel import Broker, Clock, Consuming, Declaration, Handler, Service, SystemClock, hookimpl, setting
+from verniermq.kernel import (
+    Broker,
+    Clock,
+    Command,
+    Connection,
+    Consuming,
+    Declaration,
+    Handler,
+    RequestCode,
+    Service,
+    SystemClock,
+    hookimpl,
+    setting,
+)
 from verniermq.plugins.flow import report
 from verniermq.plugins.flow.broker import Doorkeeper
 from verniermq.plugins.flow.consumer import Smoother
@@ -49,14 +63,14 @@ class Plugin:
         api=1,
         config=Config,
         summary="Limits how fast groups, topics, clients and requests may go.",
-        # A gate stands in front of the handlers that are there when it comes: it comes last.
-        after=("namesrv", "filter", "sql", "schedule", "txn", "retry", "order", "reply", "pop", "query", "ha"),
     )
     config: Config
     engine: Engine = attrs.field(init=False)
     _clock_ns: Callable[[], int] = attrs.field(init=False)
     _clock: Clock = attrs.field(init=False)
     _smoother: Smoother = attrs.field(init=False)
+    _doorkeeper: Doorkeeper | None = attrs.field(default=None, init=False)
+    _system_is_limited: anyio.Event = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         config = self.config
@@ -64,6 +78,7 @@ class Plugin:
         self._clock = SystemClock()
         self._clock_ns = steady_clock()
         self._smoother = Smoother(self.engine, self._clock_ns, self._clock.sleep)
+        self._system_is_limited = anyio.Event()
 
     @hookimpl
     def broker_created(self, broker: Broker) -> None:
@@ -73,8 +88,12 @@ class Plugin:
 
     @hookimpl
     def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        doorkeeper = Doorkeeper(self.engine, broker, self._clock_ns)
-        return {code: doorkeeper.guarded(code, handler) for code, handler in broker.handlers.items()}
+        return {RequestCode.GET_FLOW_FIGURES: self._answer_figures}
+
+    @hookimpl
+    def broker_started(self, broker: Broker) -> None:
+        self._doorkeeper = Doorkeeper(self.engine, broker, self._clock_ns)
+        self._rules_changed()
 
     @hookimpl
     def services(self) -> Iterable[Service]:
@@ -84,6 +103,13 @@ class Plugin:
     def settings_changed(self, settings: Config) -> None:
         self.config = settings
         self.engine.load(settings.rules, settings.breakers, settings.system)
+        self._rules_changed()
+
+    def _rules_changed(self) -> None:
+        if self._doorkeeper is not None:
+            self._doorkeeper.attend()
+        if self.engine.system is not None:
+            self._system_is_limited.set()
 
     @hookimpl
     def before_consume(self, consuming: Consuming) -> Awaitable[None] | None:
@@ -98,9 +124,15 @@ class Plugin:
         shown = islice(report.figures(self.engine, self._clock_ns() // 1_000_000), SHOWN_RESOURCES)
         return {f"flow {resource.name}": str(resource) for resource in shown}
 
+    def _answer_figures(self, request: Command, connection: Connection) -> Command:
+        return request.reply(body=report.as_json(self.engine, self._clock_ns() // 1_000_000))
+
     async def _sample(self) -> None:
         machine = Machine()
         while True:
-            if self.engine.system is not None:
+            if self.engine.system is None:
+                self._system_is_limited = anyio.Event()
+                await self._system_is_limited.wait()
+            else:
                 self.engine.system.observe(*machine.sample())
-            await self._clock.sleep(SAMPLE_SECONDS)
+                await self._clock.sleep(SAMPLE_SECONDS)

@@ -1,10 +1,18 @@
-"""Rules and figures for people: what ``verniermq flow`` and ``mqadmin brokerStatus`` show."""
+"""Rules and figures for people: what ``verniermq flow`` and ``mqadmin brokerStatus`` show.
+
+GET_FLOW_FIGURES (32103) is a request without fields; its answer's body is::
+
+    {"rules": ["topic 'orders' at most 5 per second, reject"],
+     "resources": [{"name": "topic orders", "passed": 120, "blocked": 7, "pass_qps": 5, "block_qps": 2,
+                    "running": 0, "average_rt_ms": 0.4, "breakers": ["closed"]}]}
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import attrs
+import orjson
 
 from verniermq.plugins.flow.engine import Engine
 
@@ -52,3 +60,9 @@ def figures(engine: Engine, now_ms: int) -> Iterator[ResourceFigures]:
             node.average_rt_ms(now_ms),
             tuple(breaker.state.value for _, breaker in resource.breakers),
         )
+
+
+def as_json(engine: Engine, now_ms: int) -> bytes:
+    """The body of the answer to GET_FLOW_FIGURES."""
+    resources = [attrs.asdict(resource) for resource in figures(engine, now_ms)]
+    return orjson.dumps({"rules": rules(engine), "resources": resources})

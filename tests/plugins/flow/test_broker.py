@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 
 from verniermq.kernel import (
@@ -29,13 +30,11 @@ from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
 
 pytestmark = pytest.mark.anyio
 
-FLOW = "verniermq.plugins.flow:Plugin"
-
 
 @asynccontextmanager
 async def broker_with(clock: ManualClock | None = None, **flow: Any) -> AsyncIterator[tuple[Broker, Connection]]:
     settings = {f"plugins__flow__{key}": value for key, value in flow.items()}
-    async with running_broker(clock=clock, plugins__enable=["default", FLOW], **settings) as broker:
+    async with running_broker(clock=clock, **settings) as broker:
         connection = await connect(broker.advertised.text)
         try:
             yield broker, connection
@@ -148,6 +147,37 @@ async def test_new_settings_apply_at_once() -> None:
         assert await codes(connection, send(), send(), send()) == [0, 0, 0]
 
 
+async def test_without_rules_nothing_stands_in_front_of_the_handlers() -> None:
+    async with running_broker(plugins__disable=["flow"]) as broker:
+        without = {code: handler.__qualname__ for code, handler in broker.handlers.items()}
+
+    async with broker_with(ManualClock()) as (broker, connection):
+        handlers = dict(broker.handlers)
+        names = {code: handler.__qualname__ for code, handler in handlers.items()}
+        assert {**names, RequestCode.GET_FLOW_FIGURES: ""} == {**without, RequestCode.GET_FLOW_FIGURES: ""}
+
+        plugin_of(broker).settings_changed(Config(rules=(FlowRule(topic="orders", count=1),)))
+        assert await codes(connection, send(), send()) == [0, ResponseCode.SYSTEM_BUSY]
+        assert all(broker.handlers[code] is not handler for code, handler in handlers.items())
+
+        plugin_of(broker).settings_changed(Config())
+        assert broker.handlers == handlers
+        assert await codes(connection, send(), send()) == [0, 0]
+
+
+async def test_a_reply_that_is_stored_as_a_message_counts_once() -> None:
+    settings = {"plugins__reply__store": True, "plugins__flow__rules": [{"topic": "*", "count": 1}]}
+    async with running_broker(clock=ManualClock(), **settings) as broker:
+        connection = await connect(broker.address)
+        request = send("answers")
+        reply = Command.request(RequestCode.SEND_REPLY_MESSAGE_V2, request.ext, b"an answer")
+        await connection.request(reply)
+        connection.close()
+
+        assert [resource.node.passed for resource in plugin_of(broker).engine.resources] == [1]
+        assert broker.store.max_offset("answers", 0) == 1
+
+
 async def test_rules_are_read_again_from_a_changed_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "broker.toml"
 
@@ -155,7 +185,7 @@ async def test_rules_are_read_again_from_a_changed_file(tmp_path: Path, caplog: 
         return load(file, {**SMALL, "store.path": str(tmp_path / "store")}, environ={})
 
     def write(rules: str) -> None:
-        file.write_text(f'[plugins]\nenable = ["default", "{FLOW}"]\n[plugins.flow]\nrules = [{rules}]\n')
+        file.write_text(f"[plugins.flow]\nrules = [{rules}]\n")
 
     write('{ topic = "orders", count = 1 }')
     async with Broker(read(), ManualClock()) as broker:
@@ -196,6 +226,23 @@ async def test_the_figures_are_part_of_the_broker_s_runtime_info() -> None:
     }
 
 
+async def test_the_rules_and_figures_can_be_asked_for() -> None:
+    rules = [{"topic": "orders", "count": 1}]
+    async with broker_with(ManualClock(), rules=rules, system={"qps": 9}) as (_, connection):
+        await codes(connection, send(), send())
+
+        answer = await connection.request(Command.request(RequestCode.GET_FLOW_FIGURES))
+
+    told = orjson.loads(answer.body)
+    assert told["rules"] == ["system qps at most 9", "topic 'orders' at most 1 per second, reject"]
+    assert told["resources"] == [
+        {
+            "name": "topic orders", "passed": 1, "blocked": 1, "pass_qps": 1, "block_qps": 1, "running": 0,
+            "average_rt_ms": 0.0, "breakers": [],
+        }
+    ]  # fmt: skip
+
+
 async def test_a_request_that_is_dropped_before_it_ran_leaves_its_gate() -> None:
     rules = (FlowRule(topic="orders", count=1, grade="concurrency"),)
     plugin = Plugin(Config(rules=rules, breakers=(BreakerRule(topic="orders"),), system=SystemRule(qps=100)))
@@ -206,7 +253,8 @@ async def test_a_request_that_is_dropped_before_it_ran_leaves_its_gate() -> None
     async with broker_with(ManualClock()) as (broker, connection):
         plugin.broker_created(broker)
         broker.handlers = {RequestCode.SEND_MESSAGE_V2: later}
-        (handler,) = plugin.request_handlers(broker).values()
+        plugin.broker_started(broker)
+        handler = broker.handlers[RequestCode.SEND_MESSAGE_V2]
 
         served = handler(send(), connection)
         assert isinstance(served, Coroutine)
