@@ -24,7 +24,7 @@ BREAKERS = [{"topic": "orders", "measure": "error_count", "limit": 3}]
 
 async def run(*arguments: str) -> Result:
     """In a thread: the command has an event loop of its own, while the broker runs in this one."""
-    return await anyio.to_thread.run_sync(partial(CliRunner().invoke, main, ["flow", *arguments]))
+    return await anyio.to_thread.run_sync(partial(CliRunner(env={"COLUMNS": "140"}).invoke, main, ["flow", *arguments]))
 
 
 async def send(address: str, times: int) -> None:
