@@ -76,6 +76,11 @@ BUILTIN: Final[dict[str, Builtin]] = {
                 R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, R.CLONE_GROUP_OFFSET,
             ),
         ),
+        Builtin(
+            "retention",
+            "verniermq.plugins.retention:Plugin",
+            requests=(R.DELETE_EXPIRED_COMMITLOG, R.CLEAN_EXPIRED_CONSUMEQUEUE),
+        ),
         Builtin("query", "verniermq.plugins.query:Plugin", requests=(R.QUERY_MESSAGE, R.VIEW_MESSAGE_BY_ID)),
         Builtin("order", "verniermq.plugins.order:Plugin", requests=(R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ)),
         Builtin("flow", "verniermq.plugins.flow:Plugin", requests=(R.GET_FLOW_FIGURES,)),

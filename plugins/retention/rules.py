@@ -1,0 +1,76 @@
+"""When old messages go: pure decisions, from the time, the age of a file and how full the disk is.
+
+::
+
+    disk   0 %        delete_at 75 %       force_at 85 %       refuse_at 90 %
+           | expired files, | expired files,   | the oldest files,  | the oldest files,
+           | at delete_when | at any hour      | expired or not     | and sends are refused
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from verniermq.kernel import Duration, setting
+
+_HOURS: Final = re.compile(r"([01]?\d|2[0-3])( *; *([01]?\d|2[0-3]))*")
+
+
+def _hours(text: str) -> str | None:
+    return None if _HOURS.fullmatch(text) else 'hours from 00 to 23, such as "04" or "04;16"'
+
+
+@attrs.frozen
+class Config:
+    """``[plugins.retention]``"""
+
+    max_age: Duration = setting(Duration(72 * 3600), "How long messages are kept; RocketMQ's fileReservedTime.")
+    delete_when: str = setting("04", "The hours of the day, local time, at which older ones go.", check=_hours)
+    disk_delete_at: int = setting(
+        75, "From so many percent of the disk in use on, they go at any hour.", at_least=1, at_most=100
+    )
+    disk_force_at: int = setting(
+        85, "From so many on, the oldest go even if they are younger than max_age.", at_least=1, at_most=100
+    )
+    disk_refuse_at: int = setting(
+        90, "From so many on, sends are refused too, until it is less than disk_force_at.", at_least=1, at_most=100
+    )
+    force: bool = setting(True, "Whether younger messages may go at all; RocketMQ's cleanFileForciblyEnable.")
+    files_per_pass: int = setting(10, "How many commit-log files go at a time.", at_least=1)
+    interval: Duration = setting(Duration(10), "How often the disk and the files are looked at.", at_least=0.01)
+
+    @property
+    def hours(self) -> frozenset[int]:
+        return frozenset(int(hour) for hour in self.delete_when.split(";"))
+
+
+@attrs.frozen
+class Verdict:
+    """What a pass may do."""
+
+    delete_expired: bool
+    ignore_age: bool
+    refuse: bool
+
+
+def judge(config: Config, *, hour: int, percent: int, asked: bool, refusing: bool) -> Verdict:
+    """``asked``: an operator wants expired files gone now. ``refusing``: sends have been refused so far."""
+    full = percent >= config.disk_force_at
+    ignore_age = config.force and (full or percent >= config.disk_refuse_at)
+    return Verdict(
+        delete_expired=hour in config.hours or percent >= config.disk_delete_at or asked or ignore_age,
+        ignore_age=ignore_age,
+        # Between the two marks it stays as it was, or a broker at the brink would say yes and no in turn.
+        refuse=percent >= config.disk_refuse_at or (refusing and full),
+    )
+
+
+def percent_used(path: Path) -> int:
+    """How full the disk is: what is used of what an ordinary user could use, rounded up."""
+    disk = shutil.disk_usage(path)
+    return -(-disk.used * 100 // max(disk.used + disk.free, 1))
