@@ -23,6 +23,7 @@ from verniermq.client.selectors import QueueSelector, RoundRobin, queue_by_key
 from verniermq.client.sending import Sender
 from verniermq.kernel import (
     BadName,
+    Command,
     FaultStrategy,
     Handler,
     Message,
@@ -31,6 +32,7 @@ from verniermq.kernel import (
     RemotingError,
     RequestCode,
     Sending,
+    UnexpectedAnswer,
     check_group_name,
     nearest,
 )
@@ -110,6 +112,7 @@ class Producer(Client):
         self._default_queues = default_queues
         self._max_message_size = max_message_size
         self._max_in_flight = max_in_flight
+        self._wake_at = max_in_flight * 3 // 4
         self._fault = fault
         self._preparer = Preparer(
             group,
@@ -193,12 +196,19 @@ class Producer(Client):
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         if callback is not None:
             future.add_done_callback(lambda done: _call_back(done, callback))
-        fast = self._fast_path(message) if queue is None and selector is None and sharding_key is None else None
+        outgoing = None
         self._in_flight += 1
-        if fast is None or not self._begin(*fast, future, timeout):
-            self._background.spawn(
-                self._submit_slowly, future, fast and fast[0], message, queue, selector, sharding_key, timeout
-            )
+        try:
+            if queue is None and selector is None and sharding_key is None and not self._hooks:
+                outgoing = self._preparer.prepare(message)
+                if self._begin(outgoing, future, timeout):
+                    return future
+        except BaseException:
+            self._leave()
+            raise
+        self._background.spawn(
+            self._submit_slowly, future, outgoing, message, queue, selector, sharding_key, timeout
+        )
         return future
 
     async def send_batch(
@@ -374,56 +384,47 @@ class Producer(Client):
 
     # --- many at a time --------------------------------------------------------------------
 
-    def _fast_path(self, message: Message) -> tuple[Outgoing, MessageQueue, str] | None:
-        """What :meth:`submit` needs to send without waiting for anything; ``None`` if something is missing."""
-        if self._hooks:
-            return None
-        outgoing = self._preparer.prepare(message)
+    def _begin(self, outgoing: Outgoing, future: asyncio.Future[SendResult], timeout: float | None) -> bool:
+        """Send without waiting for anything; say whether all that this needs was there."""
         route = self._routes.known(outgoing.topic)
         if route is None or route.provisional or not route.writable:
-            return None
-        queue = self._sender.strategy.choose(route.writable, None)
+            return False
+        sender = self._sender
+        queue = sender.strategy.choose(route.writable, None)
         address = route.master(queue.broker_name)
-        return None if address is None else (outgoing, queue, address)
-
-    def _begin(
-        self, outgoing: Outgoing, queue: MessageQueue, address: str, future: asyncio.Future[SendResult],
-        timeout: float | None,
-    ) -> bool:  # fmt: skip
-        connection = self._pool.live(address)
-        if connection is None or not connection.is_writable:
+        connection = self._pool.live(address) if address is not None else None
+        if address is None or connection is None or not connection.is_writable:
             return False
         command = outgoing.command(queue)
         self._pool.sign(command)
         started = time.monotonic()
-        route = self._routes.known(outgoing.topic)
-        assert route is not None
-        timeout = self.send_timeout if timeout is None else timeout
+        limit = self.send_timeout if timeout is None else timeout
 
-        def answered(answer: asyncio.Future[Any]) -> None:
+        def answered(answer: Command | None, error: Exception | None) -> None:
             self._leave()
             if future.done():
-                if not answer.cancelled():
-                    answer.exception()
                 return
             try:
-                future.set_result(self._sender.answered(outgoing, route, queue, address, answer.result(), started))
-            except RemotingError as error:
-                left = timeout - (time.monotonic() - started)
-                if not hasattr(error, "code") and left > 0 and self._async_retries > 0 and self._state == "runs":
-                    self._sender.failed(queue, started, error)
-                    self._in_flight += 1
-                    self._background.spawn(self._submit_again, future, outgoing, queue, error, left)
-                else:
-                    future.set_exception(error)
-            except BaseException as error:
+                if answer is not None:
+                    future.set_result(sender.answered(outgoing, route, queue, address, answer, started))
+                    return
+            except RemotingError as refused:
+                error = refused
+            assert error is not None
+            left = limit - (time.monotonic() - started)
+            lost = isinstance(error, RemotingError) and not isinstance(error, UnexpectedAnswer)
+            if lost and left > 0 and self._async_retries > 0 and self._state == "runs":
+                sender.failed(queue, started, error)
+                self._in_flight += 1
+                self._background.spawn(self._submit_again, future, outgoing, queue, error, left)
+            else:
                 future.set_exception(error)
 
-        connection.begin(command, timeout).add_done_callback(answered)
+        connection.begin(command, limit, answered)
         return True
 
     async def _submit_again(
-        self, future: asyncio.Future[SendResult], outgoing: Outgoing, queue: MessageQueue, error: RemotingError,
+        self, future: asyncio.Future[SendResult], outgoing: Outgoing, queue: MessageQueue, error: Exception,
         timeout: float,
     ) -> None:  # fmt: skip
         try:
@@ -466,11 +467,12 @@ class Producer(Client):
 
     def _leave(self) -> None:
         self._in_flight -= 1
-        while self._places:
-            place = self._places.pop()
-            if not place.done():
-                place.set_result(None)
-                break
+        # Whoever waits is woken when there is room for many: waking somebody costs more than sending.
+        if self._places and self._in_flight <= self._wake_at:
+            for place in self._places:
+                if not place.done():
+                    place.set_result(None)
+            self._places.clear()
         if not self._in_flight:
             self._idle.set()
 

@@ -198,7 +198,7 @@ class Sender:
             raise
         return self.answered(outgoing, route, queue, address, answer, started)
 
-    def failed(self, queue: MessageQueue, started: float, error: RemotingError) -> None:
+    def failed(self, queue: MessageQueue, started: float, error: Exception) -> None:
         late = isinstance(error, RequestTimeout)
         self.strategy.record(queue.broker_name, (time.monotonic() - started) * 1000, failed=True, reachable=late)
 

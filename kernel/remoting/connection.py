@@ -20,7 +20,6 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import attrs
@@ -43,6 +42,11 @@ Handler: TypeAlias = Callable[[Command, "Connection"], Answer | Coroutine[Any, A
 Guard: TypeAlias = Callable[[Command, "Connection"], Awaitable[None] | None]
 """Asked before each handler. It raises ``RequestRefused``, or returns ``None``, or something to wait for."""
 
+Answered: TypeAlias = Callable[[Command | None, Exception | None], None]
+"""Hears how a request ended: with an answer, or with an error."""
+
+EXPIRY_TICK: Final = 0.1
+"""Seconds. Requests whose time ends within the same tick share a timer."""
 LARGEST_OPAQUE: Final = 2**31 - 1
 LONGEST_REMARK: Final = 4096
 """Characters of an error that a peer gets to see."""
@@ -92,6 +96,10 @@ class Connection(asyncio.Protocol):
     """Requests that were decoded before the peer's answers filled the buffer; served when it has read them."""
     _last_opaque: int = attrs.field(default=0, init=False)
     _waiting: dict[int, asyncio.Future[Command]] = attrs.field(factory=dict, init=False)
+    _begun: dict[int, Answered] = attrs.field(factory=dict, init=False)
+    """The same for requests of :meth:`begin`."""
+    _due: dict[int, list[int]] = attrs.field(factory=dict, init=False)
+    """Tick → the opaques that have to be answered by then."""
     _tasks: set[asyncio.Task[None]] = attrs.field(factory=set, init=False)
     _gone: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
 
@@ -153,6 +161,10 @@ class Connection(asyncio.Protocol):
             if not future.done():
                 future.set_exception(ConnectionLost(self.peer_address))
         self._waiting.clear()
+        begun, self._begun = self._begun, {}
+        self._due.clear()
+        for answered in begun.values():
+            self._tell(answered, None, ConnectionLost(self.peer_address))
         self._writable.set()
         self._gone.set()
         for callback in self.on_close:
@@ -289,29 +301,50 @@ class Connection(asyncio.Protocol):
             await self._wait_until_writable(command, timeout)
         if self.closed:
             raise ConnectionLost(self.peer_address)
-        return await self.begin(command, timeout)
+        future: asyncio.Future[Command] = self._loop.create_future()
+        opaque = self._number(command)
+        self._waiting[opaque] = future
+        timer = self._loop.call_later(timeout, self._expire, future, command.code, timeout)
+        try:
+            self._send(command)
+            return await future
+        finally:
+            timer.cancel()
+            self._waiting.pop(opaque, None)
 
-    def begin(self, command: Command, timeout: float = 3.0) -> asyncio.Future[Command]:
-        """Send a request and return at once; the future gets the answer, or what :meth:`request` would raise.
+    def begin(self, command: Command, timeout: float, answered: Answered) -> None:
+        """Send a request and return at once; ``answered`` is called with the answer, or with an error instead.
 
-        For many requests under way at a time without a task for each. Mind :attr:`is_writable` between them.
+        For many requests under way at a time, without a task and a timer for each: a missing answer is noticed up to
+        a tenth of a second late. Mind :attr:`is_writable` between requests.
 
         Raises:
-            ConnectionLost: the peer is gone already.
+            ConnectionLost: the peer is gone already, and nothing was sent.
         """
         if self.closed:
             raise ConnectionLost(self.peer_address)
-        future: asyncio.Future[Command] = self._loop.create_future()
         opaque = self._number(command)
         self._send(command)
-        self._waiting[opaque] = future
-        timer = self._loop.call_later(timeout, self._expire, future, command.code, timeout)
-        future.add_done_callback(partial(self._done, opaque, timer))
-        return future
+        self._begun[opaque] = answered
+        tick = int((self._loop.time() + timeout) / EXPIRY_TICK) + 1
+        due = self._due.get(tick)
+        if due is None:
+            due = self._due[tick] = []
+            self._loop.call_at(tick * EXPIRY_TICK, self._expire_begun, tick, command.code, timeout)
+        due.append(opaque)
 
-    def _done(self, opaque: int, timer: asyncio.TimerHandle, future: asyncio.Future[Command]) -> None:
-        timer.cancel()
-        self._waiting.pop(opaque, None)
+    def _expire_begun(self, tick: int, code: int, timeout: float) -> None:
+        begun = self._begun
+        for opaque in self._due.pop(tick, ()):
+            answered = begun.pop(opaque, None)
+            if answered is not None:
+                self._tell(answered, None, RequestTimeout(self.peer_address, request_name(code), timeout))
+
+    def _tell(self, answered: Answered, response: Command | None, error: Exception | None) -> None:
+        try:
+            answered(response, error)
+        except Exception:
+            logger.exception("callback failed after a request peer=%s", self.peer_address)
 
     @property
     def is_writable(self) -> bool:
@@ -370,6 +403,10 @@ class Connection(asyncio.Protocol):
             future.set_exception(RequestTimeout(self.peer_address, request_name(code), timeout))
 
     def _take_answer(self, response: Command) -> None:
+        answered = self._begun.pop(response.opaque, None)
+        if answered is not None:
+            self._tell(answered, response, None)
+            return
         future = self._waiting.get(response.opaque)
         if future is None or future.done():
             logger.debug("answer that nobody waits for peer=%s opaque=%d", self.peer_address, response.opaque)
