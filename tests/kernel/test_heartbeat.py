@@ -1,0 +1,218 @@
+"""Who is there: heartbeats, leaving in three ways, and telling the others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.kernel.pulling import until
+from tests.plugins.peer import Peer, peer
+from verniermq.kernel import Broker, Command, Connection, GroupConfig, ManualClock, RequestCode, ResponseCode, connect
+from verniermq.kernel.testing import running_broker
+
+
+class Consumer(Peer):
+    """A client that writes down which groups it was told have changed."""
+
+    told: list[str]
+
+
+@asynccontextmanager
+async def consumer(broker: Broker, client_id: str) -> AsyncIterator[Consumer]:
+    told: list[str] = []
+
+    def hear(request: Command, connection: Connection) -> None:
+        assert request.is_oneway
+        told.append(request.text("consumerGroup"))
+
+    client = Consumer(await connect(broker.address, {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: hear}), client_id)
+    client.told = told
+    try:
+        yield client
+    finally:
+        client.connection.close()
+        await client.connection.wait_closed()
+
+
+async def members(client: Peer, group: str = "readers") -> list[str] | None:
+    answer = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
+    if answer.code == ResponseCode.SYSTEM_ERROR:
+        assert answer.remark == f"group {group!r} has no live consumer"
+        return None
+    found: list[str] = orjson.loads(answer.body)["consumerIdList"]
+    return found
+
+
+async def beat(client: Peer, **data: Any) -> Command:
+    return await client.ask(RequestCode.HEART_BEAT, orjson.dumps({"clientID": client.client_id, **data}))
+
+
+def group(*topics: str, name: str = "readers", version: int = 1, expression: str = "*", **more: Any) -> dict[str, Any]:
+    subscriptions = [{"topic": topic, "subString": expression, "subVersion": version} for topic in topics]
+    return {"groupName": name, "messageModel": "CLUSTERING", "subscriptionDataSet": subscriptions, **more}
+
+
+# --- coming -------------------------------------------------------------------------------
+
+
+async def test_a_heartbeat_makes_a_client_a_member_of_its_groups() -> None:
+    async with running_broker(plugins__enable=[]) as broker, consumer(broker, "me") as client:
+        assert await members(client) is None
+        groups = [group("orders"), group("x", name="two")]
+        answer = await beat(client, producerDataSet=[{"groupName": "writers"}], consumerDataSet=groups)
+
+        assert answer.code == ResponseCode.SUCCESS
+        assert await members(client) == ["me"]
+        assert await members(client, "two") == ["me"]
+        assert list(broker.clients.producers) == ["writers"]
+        assert "readers" in broker.groups
+
+
+async def test_each_newcomer_is_told_to_all_at_once() -> None:
+    async with (
+        running_broker(plugins__enable=[], clock=ManualClock()) as broker,
+        consumer(broker, "a") as one,
+        consumer(broker, "b") as two,
+    ):
+        await beat(one, consumerDataSet=[group("orders")])
+        await until(lambda: one.told == ["readers"])
+        await beat(two, consumerDataSet=[group("orders")])
+        await until(lambda: one.told == ["readers"] * 2 and two.told == ["readers"])
+        await beat(two, consumerDataSet=[group("orders")])  # nothing new
+        assert await members(one) == await members(two) == ["a", "b"]
+
+        assert (len(one.told), len(two.told)) == (2, 1)
+
+
+async def test_a_changed_set_of_topics_is_told_and_a_newer_expression_is_taken() -> None:
+    async with running_broker(plugins__enable=["filter"]) as broker, consumer(broker, "a") as client:
+        await beat(client, consumerDataSet=[group("orders", "bills", version=5, expression="red")])
+        await beat(client, consumerDataSet=[group("orders", version=4, expression="old")])
+        await until(lambda: client.told == ["readers"] * 2)
+        live = broker.clients.consumers["readers"].subscriptions
+        assert {topic: one.subscription.expression for topic, one in live.items()} == {"orders": "red"}
+
+        await beat(client, consumerDataSet=[group("orders", version=6, expression="blue")])
+        assert live["orders"].subscription.expression == "blue"
+
+
+async def test_a_heartbeat_without_subscriptions_keeps_those_it_had() -> None:
+    async with running_broker(plugins__enable=[]) as broker, consumer(broker, "a") as client:
+        await beat(client, consumerDataSet=[group("orders")])
+        await beat(client, consumerDataSet=[group()], withoutSub=True)
+
+        assert list(broker.clients.consumers["readers"].subscriptions) == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("config", "model"), [({"notifyConsumerIdsChangedEnable": False}, "CLUSTERING"), ({}, "BROADCASTING")]
+)
+async def test_a_group_that_wants_no_notices_gets_none(config: dict[str, Any], model: str) -> None:
+    async with running_broker(plugins__enable=[]) as broker, consumer(broker, "a") as client:
+        broker.groups.put(GroupConfig("readers", config))
+        await beat(client, consumerDataSet=[group("orders", messageModel=model)])
+        assert await members(client) == ["a"]
+
+        assert client.told == []
+
+
+async def test_an_unknown_group_is_left_out_and_the_others_live() -> None:
+    async with (
+        running_broker(plugins__enable=[], groups__auto_create=False) as broker,
+        consumer(broker, "a") as client,
+    ):
+        broker.groups.put(GroupConfig("known"))
+        answer = await beat(client, consumerDataSet=[group("orders"), group("orders", name="known")])
+
+        assert answer.code == ResponseCode.SUCCESS
+        assert list(broker.clients.consumers) == ["known"]
+
+
+# --- going --------------------------------------------------------------------------------
+
+
+async def leave_by_word(client: Peer, clock: ManualClock) -> None:
+    await client.ask_well(
+        RequestCode.UNREGISTER_CLIENT, clientID=client.client_id, consumerGroup="readers", producerGroup="writers"
+    )
+
+
+async def leave_by_closing(client: Peer, clock: ManualClock) -> None:
+    client.connection.close()
+
+
+async def leave_by_silence(client: Peer, clock: ManualClock) -> None:
+    await clock.advance(70)
+
+
+@pytest.mark.parametrize("leave", [leave_by_word, leave_by_closing, leave_by_silence])
+async def test_who_leaves_is_taken_out_and_the_others_are_told(leave: Any) -> None:
+    clock = ManualClock()
+    async with (
+        running_broker(plugins__enable=[], clock=clock) as broker,
+        consumer(broker, "a") as leaving,
+        consumer(broker, "b") as staying,
+    ):
+        await beat(leaving, producerDataSet=[{"groupName": "writers"}], consumerDataSet=[group("orders")])
+        await clock.advance(70)
+        await beat(staying, consumerDataSet=[group("orders")])
+        await until(lambda: staying.told == ["readers"])
+        await leave(leaving, clock)
+
+        await until(lambda: staying.told == ["readers"] * 2)
+        assert await members(staying) == ["b"]
+        assert broker.clients.producers == {}
+
+
+async def test_a_silent_client_s_connection_is_closed() -> None:
+    clock = ManualClock()
+    async with running_broker(plugins__enable=[], clock=clock, clients__expiry="60s") as broker:
+        async with consumer(broker, "a") as client:
+            await beat(client, consumerDataSet=[group("orders")])
+            await clock.advance(59)
+            assert await members(client) == ["a"]
+            await clock.advance(12)  # the scan comes every 10 s
+            await until(lambda: client.connection.closed)
+
+        assert broker.clients.consumers == {}
+
+
+async def test_a_group_goes_with_its_last_member() -> None:
+    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as other:
+        async with consumer(broker, "a") as client:
+            await beat(client, consumerDataSet=[group("orders")])
+        await until(lambda: broker.clients.consumers == {})
+
+        assert await members(other) is None
+
+
+async def test_leaving_a_deleted_group_does_not_bring_it_back(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_broker(plugins__enable=[]) as broker:
+        async with consumer(broker, "a") as client:
+            await beat(client, consumerDataSet=[group("orders")])
+            await client.ask_well(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="readers")
+        await until(lambda: broker.clients.consumers == {})
+
+        assert "readers" not in broker.groups
+
+
+# --- asking before the start --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("subscription", "code"),
+    [
+        ({"topic": "t", "subString": "a > 1", "expressionType": "SQL92"}, ResponseCode.SUCCESS),
+        ({"topic": "t", "subString": "a >", "expressionType": "SQL92"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"topic": "t", "subString": "a || b"}, ResponseCode.SUCCESS),
+        (None, ResponseCode.SUCCESS),
+    ],
+)
+async def test_a_consumer_asks_whether_its_expression_will_do(subscription: Any, code: int) -> None:
+    async with running_broker() as broker, peer(broker.address) as client:
+        body = orjson.dumps({"clientId": "me", "group": "readers", "subscriptionData": subscription})
+        assert (await client.ask(RequestCode.CHECK_CLIENT_CONFIG, body)).code == code

@@ -1,0 +1,187 @@
+"""Topics and groups by request: created, changed, looked at, deleted, and found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.plugins.peer import Peer, peer
+from verniermq.kernel import Command, RequestCode, ResponseCode, TopicConfig
+from verniermq.kernel.testing import broker_process, running_broker
+
+
+async def put_topic(client: Peer, topic: str = "orders", **fields: object) -> Command:
+    usual: dict[str, object] = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+    }  # fmt: skip
+    return await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **{**usual, **fields})
+
+
+def table(folder: Path, name: str) -> Any:
+    return orjson.loads((folder / "config" / f"{name}.json").read_bytes())
+
+
+async def test_a_topic_is_created_and_changed_and_written_before_the_answer(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+        assert (await put_topic(client, order="true", attributes="+message.type=FIFO,+x=1")).code == 0
+        first = table(tmp_path, "topics")
+        assert first["topicConfigTable"]["orders"] == {
+            "attributes": {"message.type": "FIFO", "x": "1"}, "order": True, "perm": 6, "readQueueNums": 3,
+            "topicFilterType": "SINGLE_TAG", "topicName": "orders", "topicSysFlag": 0, "writeQueueNums": 2,
+        }  # fmt: skip
+        assert (await put_topic(client, readQueueNums=5, attributes="-x")).code == 0
+        second = table(tmp_path, "topics")
+        assert second["topicConfigTable"]["orders"]["attributes"] == {"message.type": "FIFO"}
+        assert second["topicConfigTable"]["orders"]["readQueueNums"] == 5
+        assert second["dataVersion"]["counter"] == first["dataVersion"]["counter"] + 1
+
+        await put_topic(client, readQueueNums=5)
+        assert broker.topics.version.as_json() == second["dataVersion"], "nothing changed, and the version did"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": "a b"}, {"topic": ""}, {"topic": "TBW102"}, {"topic": "rmq_sys_mine"}, {"readQueueNums": -1},
+        {"writeQueueNums": 65537}, {"perm": 8}, {"perm": -1}, {"perm": "x"}, {"topicFilterType": "NO_TAG"},
+        {"topicSysFlag": 2**40}, {"attributes": "x=1"}, {"attributes": "+=1"}, {"attributes": "?x"},
+    ],
+)  # fmt: skip
+async def test_a_topic_that_may_not_be_is_refused(fields: dict[str, object]) -> None:
+    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+        before = list(broker.topics)
+        assert (await put_topic(client, **{"topic": "orders", **fields})).code == ResponseCode.INVALID_PARAMETER
+        assert list(broker.topics) == before
+
+
+async def test_many_topics_at_once_all_or_none() -> None:
+    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+        good = [{"topicName": f"t{n}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for n in range(3)]
+        bad = [*good, {"topicName": "a b", "readQueueNums": 1}]
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+        assert (await client.ask(code, orjson.dumps({"topicConfigList": bad}))).code == ResponseCode.INVALID_PARAMETER
+        assert "t0" not in broker.topics
+        await client.ask_well(code, orjson.dumps({"topicConfigList": good}))
+        assert broker.topics.get("t2") == TopicConfig("t2", 1, 1)
+
+
+async def test_topics_are_listed() -> None:
+    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+        await put_topic(client)
+        everything = orjson.loads((await client.ask_well(RequestCode.GET_ALL_TOPIC_CONFIG)).body)
+        one = orjson.loads((await client.ask_well(RequestCode.GET_TOPIC_CONFIG, topic="orders")).body)
+        none = await client.ask(RequestCode.GET_TOPIC_CONFIG, topic="nowhere")
+        system = orjson.loads((await client.ask_well(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).body)
+
+    assert set(everything["topicConfigTable"]) == {"TBW102", "orders"}
+    assert everything["topicQueueMappingInfoMap"] == {}
+    assert one["topicName"] == "orders"
+    assert none.code == ResponseCode.TOPIC_NOT_EXIST
+    assert system["topicList"] == ["TBW102"]
+
+
+async def test_a_deleted_topic_takes_its_messages_and_offsets_along_and_may_begin_anew(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+        await client.sent("orders", b"old")
+        await client.sent("orders", b"old")
+        await client.ask_well(
+            RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="readers", topic="orders", queueId=0, commitOffset=2
+        )
+        await client.ask_well(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
+        await client.ask_well(RequestCode.DELETE_TOPIC_IN_BROKER, topic="never_was")
+
+        assert "orders" not in table(tmp_path, "topics")["topicConfigTable"]
+        assert not (tmp_path / "consumequeue" / "orders").exists()
+        assert broker.offsets.committed("readers", "orders", 0) is None
+        assert (await client.sent("orders", b"new"))["queueOffset"] == "0"
+        assert await client.bodies("orders") == [b"new"]
+
+
+@pytest.mark.parametrize("name", ["", "TBW102", "rmq_sys_x", "..", "../../outside", "a/b", "."])
+async def test_what_may_not_be_deleted_is_not(tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside").mkdir()
+    async with running_broker(tmp_path / "store", plugins__enable=[]) as broker, peer(broker.address) as client:
+        answer = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=name)
+
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert (tmp_path / "outside").is_dir()
+
+
+# --- groups -------------------------------------------------------------------------------
+
+
+async def test_groups_are_created_changed_listed_and_deleted(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+        put, mine = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "mine", "retryMaxTimes": 3}
+        await client.ask_well(put, orjson.dumps({**mine, "somethingNewer": {"a": 1}}))
+        written = table(tmp_path, "subscriptionGroup")["subscriptionGroupTable"]["mine"]
+        assert (written["retryMaxTimes"], written["consumeEnable"]) == (3, True)
+        assert written["somethingNewer"] == {"a": 1}, "what an Apache broker wrote is kept"
+
+        await client.ask_well(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+            orjson.dumps({"groupConfigList": [{"groupName": "b"}, {"groupName": "c"}]}),
+        )
+        answer = await client.ask_well(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        assert set(orjson.loads(answer.body)["subscriptionGroupTable"]) == {"mine", "b", "c"}
+        answer = await client.ask_well(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="mine")
+        assert orjson.loads(answer.body) == written
+
+        broker.offsets.commit("b", "orders", 0, 5)
+        broker.offsets.commit("c", "orders", 0, 5)
+        await client.ask_well(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="b")
+        await client.ask_well(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="c", cleanOffset="true")
+        assert set(table(tmp_path, "subscriptionGroup")["subscriptionGroupTable"]) == {"mine"}
+        assert broker.offsets.committed("b", "orders", 0) == 5
+        assert broker.offsets.committed("c", "orders", 0) is None
+        gone = await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="b")
+        assert gone.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"groupName": 1}, {"groupName": ""}, {"groupName": "a b"}, {"groupName": "x" * 121},
+             {"groupName": "a", "retryMaxTimes": "3"}, {"groupName": "a", "groupRetryPolicy": [1]}],
+)  # fmt: skip
+async def test_a_group_that_may_not_be_is_refused(body: dict[str, Any]) -> None:
+    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+        answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, orjson.dumps(body))
+
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert broker.groups.names() == []
+
+
+# --- found again --------------------------------------------------------------------------
+
+
+async def test_topics_groups_and_messages_are_found_again_after_a_restart(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+        await put_topic(client, attributes="+a=b")
+        await client.ask_well(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, orjson.dumps({"groupName": "mine"}))
+        for number in range(20):
+            await client.sent("orders", str(number).encode(), queue=number % 3, KEYS=f"k{number}")
+        topics = {topic.name: topic for topic in broker.topics}
+        before = [await client.pull("orders", queue) for queue in range(3)]
+
+    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+        assert {topic.name: topic for topic in broker.topics} == topics
+        assert "mine" in broker.groups
+        assert [await client.pull("orders", queue) for queue in range(3)] == before
+        assert (await client.sent("orders", queue=0))["queueOffset"] == "7"
+
+
+async def test_a_topic_whose_table_was_lost_in_a_crash_is_adopted(tmp_path: Path) -> None:
+    with broker_process(tmp_path / "store") as process:
+        async with peer(process.broker) as client:
+            await client.sent("orders", b"hello", queue=2)
+        process.kill()
+        for path in (tmp_path / "store" / "config").glob("topics.json*"):
+            path.unlink()
+        process.start()
+        async with peer(process.broker) as client:
+            assert await client.bodies("orders", queue=2) == [b"hello"]
+            answer = await client.ask_well(RequestCode.GET_TOPIC_CONFIG, topic="orders")
+            assert orjson.loads(answer.body)["readQueueNums"] == 3
