@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "topic": ("verniermq.client.cli:topic", "List, create and delete topics."),
     "send": ("verniermq.client.cli:send", "Send a message."),
     "tail": ("verniermq.client.cli:tail", "Print messages as they come."),
+    "dlq": ("verniermq.plugins.retry.command:dlq", "Look at dead letters, and send them again."),
     "flow": ("verniermq.plugins.flow.command:flow", "See the flow control of running brokers."),
 }
 """Name → where it is, and its line in the help, which must not cost the import of all of them."""
