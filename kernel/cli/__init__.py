@@ -20,8 +20,10 @@ COMMANDS: Final = {
     "plugin": ("verniermq.kernel.cli.template:plugin", "Write plugins."),
     "topic": ("verniermq.client.cli:topic", "List, create and delete topics."),
     "send": ("verniermq.client.cli:send", "Send a message."),
+    "message": ("verniermq.plugins.query.command:message", "Find messages by id or by key."),
     "tail": ("verniermq.client.cli:tail", "Print messages as they come."),
     "dlq": ("verniermq.plugins.retry.command:dlq", "Look at dead letters, and send them again."),
+    "store": ("verniermq.kernel.cli.store:store", "Look at the files of a stopped broker, and mend them."),
     "flow": ("verniermq.plugins.flow.command:flow", "See the flow control of running brokers."),
 }
 """Name → where it is, and its line in the help, which must not cost the import of all of them."""

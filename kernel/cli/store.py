@@ -1,0 +1,120 @@
+"""``verniermq store``: look at the files of a stopped broker, and mend them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import attrs
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from verniermq.kernel.cli.options import config_options, configuration_from
+from verniermq.kernel.commitlog.mapped import file_starts
+from verniermq.kernel.commitlog.repair import BadRange, Report, check_store, repair_store
+from verniermq.kernel.config import Size
+from verniermq.kernel.config.schema import StoreSettings
+
+console = Console(stderr=True, highlight=False)
+
+store_option = click.option("--store", "path", help="The folder of the store; without it, what the configuration says.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.group()
+def store() -> None:
+    """Look at the files of a stopped broker, and mend them.
+
+    \b
+    verniermq store check --store /var/lib/verniermq
+    verniermq store repair --config broker.toml
+    """
+
+
+@store.command()
+@store_option
+@config_options
+@json_option
+@click.pass_context
+def check(
+    context: click.Context, path: str | None, config_path: Path | None, no_plugins: str | None,
+    settings: tuple[str, ...], as_json: bool,
+) -> None:  # fmt: skip
+    """Read the whole commit log and compare the consume queues with it. Nothing is changed.
+
+    Exit code 0: the store is whole, or the next start puts it right by itself. 1: it is damaged, see 'store repair'.
+    """
+    chosen = _settings(path, config_path, no_plugins, settings)
+    with _progress("reading the log") as progress:
+        report = check_store(chosen, progress)
+    _show(chosen, report, as_json)
+    if report.damage and not as_json:
+        click.echo("mend it with 'verniermq store repair', which keeps every whole record")
+    context.exit(1 if report.damage else 0)
+
+
+@store.command()
+@store_option
+@config_options
+@json_option
+@click.pass_context
+def repair(
+    context: click.Context, path: str | None, config_path: Path | None, no_plugins: str | None,
+    settings: tuple[str, ...], as_json: bool,
+) -> None:  # fmt: skip
+    """Mend what keeps a store from opening. Every whole record stays; damaged bytes are kept aside.
+
+    Exit code 0: a broker can open it now. 1: it is still damaged.
+    """
+    chosen = _settings(path, config_path, no_plugins, settings)
+    with _progress("reading the log") as progress:
+        report = repair_store(chosen, progress)
+    _show(chosen, report, as_json)
+    context.exit(1 if report.damage else 0)
+
+
+def _settings(
+    path: str | None, config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...]
+) -> StoreSettings:
+    chosen = configuration_from(config_path, no_plugins, settings, store__path=path).store
+    # Files are named after their first byte, so two neighbours tell the size whatever the configuration says.
+    gaps = {following - start for start, following in pairwise(file_starts(Path(chosen.path) / "commitlog"))}
+    size = min(gaps, default=chosen.segment_size)
+    if size < chosen.segment_size:
+        console.print(f"the segments of this store have {size} bytes")
+        largest = Size(min(chosen.max_message_size, size // 2))
+        chosen = attrs.evolve(chosen, segment_size=Size(size), max_message_size=largest)
+    return chosen
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show(settings: StoreSettings, report: Report, as_json: bool) -> None:
+    if as_json:
+        click.echo(orjson.dumps({"store": settings.path, **attrs.asdict(report)}))
+        return
+    for line in report.mended:
+        click.echo(f"mended: {line}")
+    click.echo(f"{settings.path}: {report.records} records in {report.segments} segments, up to offset {report.end}")
+    for damage in report.damage:
+        click.echo(f"damaged: {damage}")
+    if report.torn_tail is not None:
+        click.echo(f"torn: {_torn(report.torn_tail)}; the next start cuts it off")
+    if report.missing_entries:
+        click.echo(f"{report.missing_entries} records are not in their consume queue; the next start adds them")
+    if not report.damage:
+        click.echo("no damage: a broker can open it")
+
+
+def _torn(tail: BadRange) -> str:
+    return f"a record at offset {tail.start} was not written to its end ({tail.why})"
