@@ -25,6 +25,8 @@ class Builtin:
     """A message that carries one of them needs this plugin."""
     in_clients: bool = False
     """It acts in producers and consumers, not in a broker."""
+    on_request: bool = False
+    """``"default"`` does not stand for it; ``enable`` has to name it."""
 
 
 BUILTIN: Final[dict[str, Builtin]] = {
@@ -86,7 +88,10 @@ BUILTIN: Final[dict[str, Builtin]] = {
         Builtin("flow", "verniermq.plugins.flow:Plugin", requests=(R.GET_FLOW_FIGURES,)),
         Builtin("allocate", "verniermq.plugins.allocate:Plugin", in_clients=True),
         Builtin("fault", "verniermq.plugins.fault:Plugin", in_clients=True),
+        Builtin("spark", "verniermq.contrib.spark.plugin:Plugin", on_request=True),
     )
 }
 
-DEFAULT_BROKER_PLUGINS: Final = tuple(name for name, builtin in BUILTIN.items() if not builtin.in_clients)
+DEFAULT_BROKER_PLUGINS: Final = tuple(
+    name for name, builtin in BUILTIN.items() if not builtin.in_clients and not builtin.on_request
+)

@@ -130,6 +130,8 @@ class RequestCode(IntEnum):
     NOTIFY_MIN_BROKER_ID_CHANGE = 905
 
     # --- VernierMQ's own, far above RocketMQ's and still 16 bits ---------------------------
+    READ_QUEUE_RANGE = 32101
+    GET_QUEUE_RANGES = 32102
     GET_FLOW_FIGURES = 32103
 
 

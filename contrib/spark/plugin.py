@@ -1,0 +1,203 @@
+"""In the broker: ranges of a queue in large chunks, where every queue begins and ends, and figures of what came.
+
+Switched on by one line in ``broker.toml``::
+
+    [plugins]
+    enable = ["default", "spark"]
+
+It needs nothing of Spark: the log and its consume queues are the export already, this serves them. Without it a Spark
+job reads with ordinary pulls, which takes many times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import anyio
+import anyio.to_thread
+import attrs
+import orjson
+
+from verniermq.contrib.spark.marks import Marks
+from verniermq.contrib.spark.ranges import RangeRead
+from verniermq.kernel import (
+    MATCH_ALL,
+    Broker,
+    Command,
+    Connection,
+    Declaration,
+    DispatchEvent,
+    Handler,
+    InvalidParameter,
+    MessageFilter,
+    NoPermission,
+    Perm,
+    RequestCode,
+    ResponseCode,
+    Size,
+    Subscription,
+    TopicConfig,
+    hookimpl,
+    setting,
+)
+
+MIB: Final = 1 << 20
+SMALLEST_CHUNK: Final = 1 << 16
+
+
+@attrs.frozen
+class Config:
+    """``[plugins.spark]``"""
+
+    chunk_size: Size = setting(
+        Size(4 * MIB),
+        "The most bytes of records in one answer; a single larger message still goes.",
+        at_least=SMALLEST_CHUNK,
+        at_most=15 * MIB,
+    )
+    threads: int = setting(
+        2, "How many reads run at a time; the others wait their turn, so that sends do not.", at_least=1, at_most=64
+    )
+
+
+@attrs.define(eq=False)
+class Plugin:
+    declaration: ClassVar = Declaration(
+        api=1, config=Config, summary="Serves whole ranges of a queue to Spark, and keeps figures of every queue."
+    )
+    config: Config
+    marks: Marks = attrs.field(factory=Marks, init=False)
+    served_records: int = attrs.field(default=0, init=False)
+    served_bytes: int = attrs.field(default=0, init=False)
+    _broker: Broker = attrs.field(init=False)
+    _threads: anyio.CapacityLimiter = attrs.field(init=False)
+
+    @hookimpl
+    def broker_created(self, broker: Broker) -> None:
+        self._broker = broker
+        self._threads = anyio.CapacityLimiter(self.config.threads)
+
+    @hookimpl
+    def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
+        self.marks.note(events)
+
+    @hookimpl
+    def topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
+        self.marks.forget(deleted)
+
+    @hookimpl
+    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
+        return {
+            RequestCode.READ_QUEUE_RANGE: self.read_range,
+            RequestCode.GET_QUEUE_RANGES: self.ranges,
+        }
+
+    @hookimpl
+    def runtime_info(self, broker: Broker) -> Mapping[str, str]:
+        messages, size = self.marks.totals()
+        return {
+            "sparkQueues": str(len(self.marks)),
+            "sparkDispatchedMessages": str(messages),
+            "sparkDispatchedBytes": str(size),
+            "sparkServedRecords": str(self.served_records),
+            "sparkServedBytes": str(self.served_bytes),
+        }
+
+    # --- READ_QUEUE_RANGE ------------------------------------------------------------------
+
+    async def read_range(self, request: Command, connection: Connection) -> Command:
+        topic, queue_id = request.text("topic"), request.integer("queueId")
+        begin, end = request.integer("beginOffset"), request.integer("endOffset")
+        largest = self.config.chunk_size
+        max_bytes = min(max(request.integer("maxBytes", largest), SMALLEST_CHUNK), largest)
+        if end <= begin:
+            raise InvalidParameter(f"endOffset {end} is not beyond beginOffset {begin}; it counts as exclusive")
+        if not self._broker.topics.get(topic).perm & Perm.READ:
+            raise NoPermission(f"topic {topic!r} may not be read")
+        wanted = self._filter(request, topic)
+        queue = self._broker.store.queue(topic, queue_id)
+        if queue is None or not queue.min_offset <= begin < queue.max_offset:
+            return self._moved(request, topic, queue_id)
+        read = RangeRead.begin_at(self._broker.store, queue, begin, min(end, queue.max_offset), wanted, max_bytes)
+        chunk = await anyio.to_thread.run_sync(read.finish, limiter=self._threads)
+        if chunk is None:
+            # Retention took the first record while the queue still listed it.
+            queue.raise_minimum(self._broker.store.start)
+            return self._moved(request, topic, queue_id)
+        self.served_records += len(chunk.entries) // 20
+        self.served_bytes += len(chunk.records)
+        ext = {
+            **self._bounds(topic, queue_id),
+            "nextBeginOffset": str(chunk.next_offset),
+            "recordBytes": str(len(chunk.records)),
+        }
+        return request.reply(ResponseCode.SUCCESS, ext, [chunk.records, chunk.entries])
+
+    def _filter(self, request: Command, topic: str) -> MessageFilter:
+        expression = request.text("subscription", "")
+        if not expression:
+            return MATCH_ALL
+        kind = request.text("expressionType", "") or "TAG"
+        return self._broker.compile_filter(Subscription(topic, expression, kind))
+
+    def _moved(self, request: Command, topic: str, queue_id: int) -> Command:
+        bounds = self._bounds(topic, queue_id)
+        begin = request.integer("beginOffset")
+        remark = (
+            f"offset {begin} of queue {queue_id} of topic {topic!r} is not there: "
+            f"the queue has {bounds['minOffset']} to {bounds['maxOffset']}"
+        )
+        ext = {**bounds, "nextBeginOffset": bounds["minOffset"], "recordBytes": "0"}
+        return request.reply(ResponseCode.PULL_OFFSET_MOVED, ext, remark=remark)
+
+    def _bounds(self, topic: str, queue_id: int) -> dict[str, str]:
+        store = self._broker.store
+        return {
+            "minOffset": str(store.min_offset(topic, queue_id)),
+            "maxOffset": str(store.max_offset(topic, queue_id)),
+        }
+
+    # --- GET_QUEUE_RANGES ------------------------------------------------------------------
+
+    def ranges(self, request: Command, connection: Connection) -> Command:
+        """Where queues begin and end: all, or of the topics in the body, a JSON list; with ``groups`` how far each is.
+
+        Topics that do not exist are left out.
+        """
+        topics: Iterable[TopicConfig] = self._broker.topics
+        if request.body:
+            topics = [found for name in _names(request.body) if (found := self._broker.topics.find(name)) is not None]
+        body: dict[str, Any] = {"topics": {topic.name: self._queues(topic) for topic in topics}}
+        if request.boolean("groups", False):
+            body["groups"] = self._groups()
+        return request.reply(body=orjson.dumps(body))
+
+    def _queues(self, topic: TopicConfig) -> dict[str, dict[str, int]]:
+        store = self._broker.store
+        return {
+            str(queue_id): {
+                "min": store.min_offset(topic.name, queue_id),
+                "max": store.max_offset(topic.name, queue_id),
+                **self.marks.get(topic.name, queue_id).as_json(),
+            }
+            for queue_id in range(topic.queues)
+        }
+
+    def _groups(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Group → topic → queue → the next offset that the group will consume."""
+        groups: dict[str, dict[str, dict[str, int]]] = {}
+        for key, queues in self._broker.offsets.as_json()["offsetTable"].items():
+            topic, _, group = key.partition("@")
+            groups.setdefault(group, {})[topic] = {str(queue): offset for queue, offset in queues.items()}
+        return groups
+
+
+def _names(body: bytes) -> list[str]:
+    try:
+        names = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidParameter(f"the body is no JSON: {error}") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidParameter("the body is no list of topic names")
+    return names

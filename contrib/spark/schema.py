@@ -1,0 +1,58 @@
+"""The columns of a message, for Arrow and for Spark.
+
+``properties`` are all of them; those that everybody asks for (tags, keys, the unique key) have columns of their own.
+``tagsCode`` is what the consume queue keeps: the hash of the tags, or in the delay topic the delivery time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TYPES: Final = {
+    "topic": "string",
+    "queueId": "int",
+    "queueOffset": "bigint",
+    "commitLogOffset": "bigint",
+    "size": "int",
+    "tags": "string",
+    "tagsCode": "bigint",
+    "keys": "string",
+    "uniqueKey": "string",
+    "sysFlag": "int",
+    "flag": "int",
+    "bornTimestamp": "timestamp",
+    "storeTimestamp": "timestamp",
+    "bornHost": "string",
+    "storeHost": "string",
+    "reconsumeTimes": "int",
+    "preparedTransactionOffset": "bigint",
+    "properties": "map<string,string>",
+    "body": "binary",
+}
+"""Column → its type in Spark's DDL."""
+
+COLUMNS: Final = tuple(TYPES)
+
+
+def ddl(columns: Sequence[str]) -> str:
+    """The schema as Spark's DDL: a text, since a parsed one cannot be made where Spark plans a read."""
+    return ", ".join(f"{name} {TYPES[name]}" for name in columns)
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The same for Arrow; Spark insists on every detail of it, down to the unit of the timestamps."""
+    import pyarrow as pa
+
+    kinds = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+        "binary": pa.binary(),
+    }
+    return pa.schema([pa.field(name, kinds[TYPES[name]]) for name in columns])
