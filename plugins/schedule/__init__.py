@@ -38,8 +38,9 @@ from verniermq.kernel import (
 from verniermq.plugins.schedule.courier import HALF_TOPIC, hide
 from verniermq.plugins.schedule.levels import SCHEDULE_TOPIC, Levels, level_of
 from verniermq.plugins.schedule.progress import DelayOffsets
+from verniermq.plugins.schedule.timers.intake import TIMER_TOPIC
 from verniermq.plugins.schedule.timers.recall import DELETE_KEY, Recall, add_handle
-from verniermq.plugins.schedule.timers.service import LONGEST_WINDOW, TIMER_TOPIC, Timers
+from verniermq.plugins.schedule.timers.service import LONGEST_WINDOW, Timers
 from verniermq.plugins.schedule.timers.times import SECOND, slot_of, wished_ms
 
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
