@@ -13,12 +13,16 @@ Syncing goes through the file descriptor, since ``mmap.flush`` keeps the interpr
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import sys
 from mmap import ACCESS_READ, ACCESS_WRITE, mmap
 from pathlib import Path
 
 from verniermq.kernel.errors import SegmentSizeMismatch
+
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
 
 
 def sync_data(descriptor: int) -> None:
@@ -38,16 +42,30 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_filesystem(path: Path) -> None:
+    """Make everything on the file system of ``path`` durable: for very many files, far cheaper than one by one."""
+    if _LIBC is None or not hasattr(_LIBC, "syncfs"):
+        os.sync()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if _LIBC.syncfs(descriptor):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
+    finally:
+        os.close(descriptor)
+
+
 def file_name(start: int) -> str:
     """The name of the file that begins at this offset: 20 digits."""
     return f"{start:020d}"
 
 
-def file_starts(directory: Path) -> list[int]:
+def file_starts(directory: Path | str) -> list[int]:
     """The offsets that the files of a directory are named after, in order; anything else there is left alone."""
     try:
         with os.scandir(directory) as found:
-            return sorted(int(e.name) for e in found if len(e.name) == 20 and e.name.isdecimal() and e.is_file())
+            return sorted([int(e.name) for e in found if len(e.name) == 20 and e.name.isdecimal() and e.is_file()])
     except FileNotFoundError:
         return []
 

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from functools import lru_cache
 from mmap import mmap
 from typing import Final, NamedTuple
 
@@ -90,6 +91,7 @@ class NothingWritten(CorruptRecord):
         super().__init__(offset, "nothing was written here")
 
 
+@lru_cache(maxsize=65536)
 def topic_field(topic: str) -> tuple[int, bytes]:
     """The magic that a topic asks for, and the topic with its length in front, as the record has it."""
     encoded = topic.encode()

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes read and the bytes to read."""
 
-BATCH = 20_000
+BATCH = 4096
 """Records between two reports of progress, and at most so many entries are kept in memory."""
 
 
@@ -92,7 +92,7 @@ class Recovery:
         """
         starts = self.log.load()
         self._refuse_holes(starts)
-        queue_files = self.dispatcher.load()
+        queue_files = self.dispatcher.load(self.log.min_offset)
         if not starts:
             self._forget_queues()
             self.log.open_at(0)
@@ -258,7 +258,8 @@ class Recovery:
         self.dispatcher.flush()
         for queue in self.dispatcher.queues.values():
             queue.next_offset = queue.max_offset
-            queue.raise_minimum(self.log.min_offset)
+            if not queue.minimum_known:
+                queue.raise_minimum(self.log.min_offset)
         self.log.open_at(end)
 
     def _damage(self, end: int, why: CorruptRecord) -> DamagedStore | None:

@@ -44,12 +44,13 @@ class ConsumeQueue:
 
     __slots__ = (
         "_files",
-        "directory",
+        "_root",
         "first_file",
         "gone",
         "magic",
         "max_offset",
         "min_offset",
+        "minimum_known",
         "next_offset",
         "physical_end",
         "queue_id",
@@ -62,7 +63,6 @@ class ConsumeQueue:
     def __init__(self, topic: str, queue_id: int, root: Path, files: QueueFiles) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.directory = f"{root}/{topic}/{queue_id}"
         self.magic, self.topic_field = topic_field(topic)
         self.min_offset = 0
         self.max_offset = 0
@@ -77,10 +77,17 @@ class ConsumeQueue:
         self.first_file: int | None = None
         """The byte where the first file begins; ``None`` while there is no file."""
         self.gone = False
+        self.minimum_known = True
+        """Whether ``min_offset`` is sure to be the first entry whose record is in the log."""
         self._files = files
+        self._root = root
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}:{self.queue_id} {self.min_offset}..{self.max_offset}>"
+
+    @property
+    def directory(self) -> str:
+        return f"{self._root}/{self.topic}/{self.queue_id}"
 
     @property
     def is_empty(self) -> bool:
@@ -183,46 +190,63 @@ class ConsumeQueue:
 
     # --- opening, cutting, expiring --------------------------------------------------------
 
-    def load(self) -> int:
+    def load(self, log_minimum: int = 0) -> int:
         """Find first and last entry in the files, reading a few pages; return the number of files in use."""
-        starts = file_starts(Path(self.directory))
-        while starts:
-            used = self._used(starts[-1])
-            if used or len(starts) == 1:
-                break
+        starts = file_starts(self.directory)
+        if len(starts) == 1:
+            return self._load_short(starts[0], log_minimum)
+        while len(starts) > 1 and not self._used(starts[-1]):
             starts.pop()  # a file that was made and never written to
-        if not starts or starts[-1] + used == 0:
+        if not starts:
             return 0
         self.first_file = starts[0]
         self.min_offset = starts[0] // ENTRY_SIZE
-        self._end_at((starts[-1] + used) // ENTRY_SIZE)
+        self.minimum_known = False
+        self._end_at((starts[-1] + self._used(starts[-1])) // ENTRY_SIZE)
         return len(starts)
+
+    def _load_short(self, start: int, log_minimum: int) -> int:
+        """The same for a queue of one file, as nearly all are: one page tells all there is to know."""
+        descriptor = os.open(self._path(start), os.O_RDONLY)
+        try:
+            page = os.pread(descriptor, _PAGE, 0)
+        finally:
+            os.close(descriptor)
+        used = _used_in(page, None)
+        if used >= len(page):
+            used = self._used(start)
+        if start + used == 0:
+            return 0
+        self.first_file = start
+        self.min_offset = start // ENTRY_SIZE
+        end = (start + used) // ENTRY_SIZE
+        begins_blank = page.startswith(BLANK_ENTRY) or not used
+        self.minimum_known = not begins_blank and ENTRY.unpack_from(page)[0] >= log_minimum
+        if ENTRY_SIZE <= used <= len(page) and page[used - ENTRY_SIZE : used] != BLANK_ENTRY:
+            offset, size, _ = ENTRY.unpack_from(page, used - ENTRY_SIZE)
+            self.tail_start = self.max_offset = self.next_offset = end
+            self.physical_end = offset + size
+        else:
+            self._end_at(end)
+        return 1
 
     def _used(self, start: int, before: int | None = None) -> int:
         """How many bytes of a file hold entries, of records that begin before ``before`` if given."""
         handle = self._files.get(self._path(start))
         assert handle is not None
 
-        def used_in(page: bytes) -> int:
-            used = 0
-            for offset, size, _ in ENTRY.iter_unpack(page[: len(page) // ENTRY_SIZE * ENTRY_SIZE]):
-                if offset < 0 or size <= 0 or (before is not None and offset >= before):
-                    break
-                used += ENTRY_SIZE
-            return used
-
         # Nearly all queues end in the first page of their file; the others are bisected by pages.
         low, high = 0, -(-self._files.file_size // _PAGE)
         page = os.pread(handle.descriptor, _PAGE, 0)
-        if (used := used_in(page)) < _PAGE:
+        if (used := _used_in(page, before)) < _PAGE:
             return used
         while high - low > 1:
             middle = (low + high) // 2
-            if used_in(os.pread(handle.descriptor, ENTRY_SIZE, middle * _PAGE)):
+            if _used_in(os.pread(handle.descriptor, ENTRY_SIZE, middle * _PAGE), before):
                 low = middle
             else:
                 high = middle
-        return low * _PAGE + used_in(os.pread(handle.descriptor, _PAGE, low * _PAGE))
+        return low * _PAGE + _used_in(os.pread(handle.descriptor, _PAGE, low * _PAGE), before)
 
     def _end_at(self, end: int) -> None:
         self.tail = bytearray()
@@ -239,7 +263,7 @@ class ConsumeQueue:
 
     def cut(self, commit_log_end: int) -> None:
         """Drop the entries of records that begin at ``commit_log_end`` or later. The tail must be empty."""
-        starts = file_starts(Path(self.directory))
+        starts = file_starts(self.directory)
         while starts:
             used = self._used(starts[-1], commit_log_end)
             if used or len(starts) == 1:
@@ -255,6 +279,7 @@ class ConsumeQueue:
             os.pwrite(handle.descriptor, bytes(len(chunk)), position)
             position += len(chunk)
         self.min_offset = min(self.min_offset, (starts[-1] + used) // ENTRY_SIZE)
+        self.minimum_known = False
         self._end_at((starts[-1] + used) // ENTRY_SIZE)
 
     def raise_minimum(self, log_minimum: int) -> None:
@@ -270,6 +295,7 @@ class ConsumeQueue:
                 low = known + 1
             middle = (low + high) // 2
         self.min_offset = self.next_known(low, self.max_offset)
+        self.minimum_known = True
 
     def next_known(self, offset: int, stop: int) -> int:
         """The first entry from ``offset`` on that is no blank; ``stop`` when there is none before it."""
@@ -293,7 +319,7 @@ class ConsumeQueue:
     def delete_files_below(self, log_minimum: int) -> int:
         """Remove files whose last record is gone from the log, never the last file; return how many."""
         removed = 0
-        starts = file_starts(Path(self.directory))
+        starts = file_starts(self.directory)
         for start, following in pairwise(starts):
             last = self.read_any(following // ENTRY_SIZE - 1)
             if last is None or last[0] >= log_minimum or following > self.tail_start * ENTRY_SIZE:
@@ -308,7 +334,7 @@ class ConsumeQueue:
         """Remove all files. The queue is of no use afterwards."""
         with self._files.deleting:
             self.gone = True
-            for start in file_starts(Path(self.directory)):
+            for start in file_starts(self.directory):
                 self._files.forget(self._path(start))
             rmtree(self.directory, ignore_errors=True)
 
@@ -319,3 +345,13 @@ class ConsumeQueue:
 
     def _path(self, start: int) -> str:
         return f"{self.directory}/{file_name(start)}"
+
+
+def _used_in(page: bytes, before: int | None) -> int:
+    """How many bytes at the beginning of a page hold entries, of records that begin before ``before`` if given."""
+    used = 0
+    for offset, size, _ in ENTRY.iter_unpack(page[: len(page) // ENTRY_SIZE * ENTRY_SIZE]):
+        if offset < 0 or size <= 0 or (before is not None and offset >= before):
+            break
+        used += ENTRY_SIZE
+    return used

@@ -87,20 +87,20 @@ class Dispatcher:
         """Where in the log the newest dispatched record ends."""
         self.store_timestamp = 0
         """The store timestamp of that record."""
-        self._files = QueueFiles(queue_entries * ENTRY_SIZE, open_files)
+        self._files = QueueFiles(root, queue_entries * ENTRY_SIZE, open_files)
         self._dirty: set[ConsumeQueue] = set()
         self._unsynced: set[str] = set()
 
     # --- queues ----------------------------------------------------------------------------
 
-    def load(self) -> int:
-        """Find the queues on disk; return how many files they have."""
+    def load(self, log_minimum: int = 0) -> int:
+        """Find the queues on disk; return how many files they have. The log begins at ``log_minimum``."""
         files = 0
-        for topic in _directories(self.root):
-            for name in _directories(self.root / topic):
+        for topic in _directories(str(self.root)):
+            for name in _directories(f"{self.root}/{topic}"):
                 if name.isdecimal():
                     queue = ConsumeQueue(topic, int(name), self.root, self._files)
-                    if count := queue.load():
+                    if count := queue.load(log_minimum):
                         self.queues[topic, int(name)] = queue
                         files += count
         return files
@@ -259,9 +259,9 @@ class Dispatcher:
         return iter([queue for queue in list(self.queues.values()) if not queue.is_empty])
 
 
-def _directories(path: Path) -> list[str]:
+def _directories(path: str) -> list[str]:
     try:
         with os.scandir(path) as found:
-            return sorted(entry.name for entry in found if entry.is_dir())
+            return [entry.name for entry in found if entry.is_dir()]
     except FileNotFoundError:
         return []

@@ -11,7 +11,10 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from verniermq.kernel.commitlog.mapped import sync_data, sync_directory
+from verniermq.kernel.commitlog.mapped import sync_data, sync_directory, sync_filesystem
+
+SYNCED_ONE_BY_ONE = 64
+"""A sync of more files than this asks the file system to sync everything, which is one call."""
 
 
 class _Handle:
@@ -29,8 +32,9 @@ class _Handle:
 class QueueFiles:
     """The open files of all consume queues of a store: at most ``limit``, the least recently used goes first."""
 
-    def __init__(self, file_size: int, limit: int) -> None:
+    def __init__(self, root: Path, file_size: int, limit: int) -> None:
         self.file_size = file_size
+        self._root = root
         self._limit = limit
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
         self.new_directories: set[str] = set()
@@ -59,7 +63,12 @@ class QueueFiles:
         handle = self.get(path)
         if handle is None:
             directory = os.path.dirname(path)
-            os.makedirs(directory, exist_ok=True)
+            try:
+                os.mkdir(directory)
+            except FileExistsError:
+                pass
+            except FileNotFoundError:
+                os.makedirs(directory, exist_ok=True)
             topic = os.path.dirname(directory)
             self.new_directories.update((directory, topic, os.path.dirname(topic)))
             handle = _Handle(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
@@ -73,16 +82,23 @@ class QueueFiles:
         Raises:
             OSError: the disk failed.
         """
-        for path in paths:
-            handle = self.get(path)
-            if handle is not None:
-                sync_data(handle.descriptor)
-        while self.new_directories:
-            directory = self.new_directories.pop()
-            try:
-                sync_directory(Path(directory))
-            except FileNotFoundError:
-                pass  # its topic was deleted meanwhile
+        directories, self.new_directories = self.new_directories, set()
+        try:
+            if len(paths) + len(directories) > SYNCED_ONE_BY_ONE:
+                sync_filesystem(self._root)
+                return
+            for path in paths:
+                handle = self.get(path)
+                if handle is not None:
+                    sync_data(handle.descriptor)
+            for directory in directories:
+                try:
+                    sync_directory(Path(directory))
+                except FileNotFoundError:
+                    pass  # its topic was deleted meanwhile
+        except OSError:
+            self.new_directories |= directories
+            raise
 
     def forget(self, path: str) -> None:
         self._handles.pop(path, None)

@@ -16,7 +16,7 @@ PER_FILE = 10
 
 
 def make_queue(root: Path, limit: int = 100) -> ConsumeQueue:
-    return ConsumeQueue("T", 0, root, QueueFiles(PER_FILE * ENTRY_SIZE, limit))
+    return ConsumeQueue("T", 0, root, QueueFiles(root, PER_FILE * ENTRY_SIZE, limit))
 
 
 def add(queue: ConsumeQueue, count: int) -> None:
@@ -128,7 +128,7 @@ def test_cutting_leaves_exactly_what_lies_before(tmp_path: Path, keep: int) -> N
 
 
 def test_the_end_is_found_in_a_long_file(tmp_path: Path) -> None:
-    files = QueueFiles(300_000 * ENTRY_SIZE, 10)
+    files = QueueFiles(tmp_path, 300_000 * ENTRY_SIZE, 10)
     for total in (1, 203, 204, 205, 5000, 299_999, 300_000):
         queue = ConsumeQueue(f"T{total}", 0, tmp_path, files)
         queue.tail = bytearray(ENTRY.pack(100, 100, 1) * total)
@@ -175,7 +175,7 @@ def test_expired_entries_raise_the_minimum_and_remove_files(
 
 
 def test_few_files_stay_open(tmp_path: Path) -> None:
-    files = QueueFiles(PER_FILE * ENTRY_SIZE, 3)
+    files = QueueFiles(tmp_path, PER_FILE * ENTRY_SIZE, 3)
     queues = [ConsumeQueue("T", i, tmp_path, files) for i in range(20)]
     for queue in queues:
         add(queue, 5)
