@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Final, Self, Unpack
 
 import anyio
 import orjson
@@ -20,20 +20,28 @@ from verniermq.client.api import BrokerApi
 from verniermq.client.background import Background
 from verniermq.client.connection import ConnectionPool
 from verniermq.client.errors import BrokerUnreachable, NoBroker, NotRunning, OtherProcess
+from verniermq.client.hosting import Hosting
 from verniermq.client.identity import client_id
 from verniermq.client.nameservers import NameServers
 from verniermq.client.options import ConnectionOptions, Options
 from verniermq.client.plugins import make_host
 from verniermq.client.routes import MASTER, Routes
+from verniermq.client.selectors import RoundRobin
+from verniermq.client.sending import Sender
 from verniermq.kernel import Command, Connection, Handler, PluginHost, RemotingError, RequestCode, UnexpectedAnswer
 
 logger = logging.getLogger(__name__)
+
+INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+PLUGIN_SECONDS: Final = 5.0
+"""How long a plugin may take to say goodbye."""
 
 
 class Client:
     """The base of producers, consumers and the administrator; an async context manager."""
 
     default_plugins: ClassVar[tuple[str, ...]] = ()
+    group: str = INNER_GROUP
 
     def __init__(self, **connection: Unpack[ConnectionOptions]) -> None:
         self.options = Options(**connection)
@@ -84,6 +92,7 @@ class Client:
             await self._reach_somebody()
             self._background.every(options.route_interval, self._routes.refresh)
             self._background.every(options.heartbeat_interval, self._heartbeat)
+            await self.host.announce_and_wait("client_started", self._hosting())
             await self._started()
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -98,6 +107,7 @@ class Client:
         self._state = "is closing"
         try:
             await self._stopping()
+            await self.host.announce_and_wait("client_stopping", self._hosting(), reverse=True, limit=PLUGIN_SECONDS)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._end()
@@ -149,6 +159,11 @@ class Client:
 
     def _instance_name(self) -> str:
         return self.options.instance
+
+    def _hosting(self) -> Hosting:
+        """This client, for its plugins."""
+        sender = Sender(self._pool, self._routes, RoundRobin(), self._name_servers.text)
+        return Hosting(self.client_id, self.group, sender, self._background)
 
     def _wanted_plugins(self) -> tuple[str, ...]:
         return self.default_plugins

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 import anyio
+import attrs
 
 from verniermq.client.base import Client
 from verniermq.client.batch import DEFAULT_BATCH_BYTES, encode_batch, split
@@ -228,11 +229,48 @@ class Producer(Client):
         """
         self._ensure_running()
         batch = list(messages)
+        if self._hooks:
+            return await self._send_batch_with_hooks(batch, queue, selector, sharding_key, timeout)
+        return await self._send_batch(batch, queue, selector, sharding_key, timeout)
+
+    async def _send_batch(
+        self, batch: list[Message], queue: MessageQueue | None, selector: QueueSelector | None,
+        sharding_key: str | None, timeout: float | None,
+    ) -> SendResult:  # fmt: skip
         outgoing = encode_batch(self._preparer, batch)
         chosen = await self._choose(outgoing.topic, batch[0], queue, selector, sharding_key)
         if chosen is None:
             return await self._sender.send(outgoing, timeout)
         return await self._sender.send_to(outgoing, chosen, timeout)
+
+    async def _send_batch_with_hooks(
+        self, batch: list[Message], queue: MessageQueue | None, selector: QueueSelector | None,
+        sharding_key: str | None, timeout: float | None,
+    ) -> SendResult:  # fmt: skip
+        """Each message of the batch for itself; if one is refused, all of them are."""
+        sendings = [Sending(self.group, self.client_id, message, "sync", queue=queue) for message in batch]
+        started = time.monotonic()
+        try:
+            for sending in sendings:
+                await self._hooks.run_before(sending)
+            messages = [sending.message for sending in sendings]
+            result = await self._send_batch(messages, queue, selector, sharding_key, timeout)
+            ids = zip(result.message_id.split(","), result.offset_message_id.split(","), strict=True)
+            for position, (sending, (message_id, place)) in enumerate(zip(sendings, ids, strict=True)):
+                sending.message_id, sending.queue = message_id, result.queue
+                sending.broker = self._routes.broker_address(result.queue.broker_name) or ""
+                sending.result = attrs.evolve(
+                    result, message_id=message_id, offset_message_id=place, queue_offset=result.queue_offset + position
+                )
+            return result
+        except BaseException as error:
+            for sending in sendings:
+                sending.error = error
+            raise
+        finally:
+            for sending in sendings:
+                sending.latency_ms = (time.monotonic() - started) * 1000
+                await self._hooks.run_after(sending)
 
     async def send_all(
         self, messages: Iterable[Message], *, batch_bytes: int = DEFAULT_BATCH_BYTES, timeout: float | None = None

@@ -33,6 +33,9 @@ class SendResult:
     transaction_id: str = ""
     recall_handle: str = ""
     """For a message with a delivery time: what takes it back before that time."""
+    region: str = "DefaultRegion"
+    trace_on: bool = True
+    """Whether the broker wants messages of its to be traced."""
 
     @property
     def stored_as_wished(self) -> bool:

@@ -218,9 +218,6 @@ class Sender:
             error.retriable = answer.code in RETRY_CODES
             raise error
         self.strategy.record(queue.broker_name, latency, failed=False)
-        if route.provisional:
-            # The broker has just made the topic; ask where it really lives before the next message.
-            self.routes.forget(outgoing.topic)
         return result_from(outgoing, queue, answer, status)
 
     # --- one way ---------------------------------------------------------------------------
@@ -248,7 +245,7 @@ def result_from(outgoing: Outgoing, queue: MessageQueue, answer: Command, status
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     return SendResult(
         status, outgoing.message_id, ext["msgId"], queue, int(ext["queueOffset"]), ext.get("transactionId", ""),
-        ext.get("recallHandle", ""),
+        ext.get("recallHandle", ""), ext.get("MSG_REGION", "DefaultRegion"), ext.get("TRACE_ON") != "false",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Self, TypeAlias, Unpack
+from typing import Any, Final, Literal, Self, TypeAlias, Unpack
 
 import anyio.to_thread
 import attrs
@@ -24,6 +24,7 @@ from verniermq.client.results import SendResult, SendStatus
 from verniermq.kernel import (
     Command,
     Connection,
+    EndedTransaction,
     Handler,
     Message,
     Property,
@@ -44,6 +45,12 @@ class TransactionState(IntEnum):
     UNKNOWN = 0
     """Not decided yet: the broker asks again later."""
 
+
+_NAMES: Final[Mapping[TransactionState, Literal["COMMIT", "ROLLBACK", "UNKNOWN"]]] = {
+    TransactionState.COMMIT: "COMMIT",
+    TransactionState.ROLLBACK: "ROLLBACK",
+    TransactionState.UNKNOWN: "UNKNOWN",
+}
 
 Checker: TypeAlias = Callable[[ReceivedMessage], "TransactionState | Awaitable[TransactionState]"]
 LocalTransaction: TypeAlias = Callable[[Message, str], "TransactionState | Awaitable[TransactionState]"]
@@ -91,7 +98,7 @@ class Transaction:
             self.state = TransactionState.COMMIT
         assert self.result is not None
         with anyio.CancelScope(shield=True):
-            await self._producer._finish(self.result, self.state)
+            await self._producer._finish(self.message, self.result, self.state)
 
 
 class TransactionProducer(Producer):
@@ -149,7 +156,7 @@ class TransactionProducer(Producer):
         except Exception as error:
             logger.warning("local transaction failed, the broker asks message=%s", result.message_id, exc_info=error)
             state = TransactionState.UNKNOWN
-        await self._finish(result, state)
+        await self._finish(message, result, state)
         return result, state
 
     # --- how -------------------------------------------------------------------------------
@@ -169,13 +176,13 @@ class TransactionProducer(Producer):
         result = await self.send(half)
         if result.status is not SendStatus.SEND_OK:
             # Not safely stored: the local transaction must not run on it.
-            await self._finish(result, TransactionState.ROLLBACK)
+            await self._finish(half, result, TransactionState.ROLLBACK)
             raise ClientError(
                 f"the message of a transaction was stored with {result.status.name} only, and is rolled back; try again"
             )
         return result
 
-    async def _finish(self, result: SendResult, state: TransactionState) -> None:
+    async def _finish(self, message: Message, result: SendResult, state: TransactionState) -> None:
         _, log_offset = parse_offset_message_id(result.offset_message_id)
         address = self._routes.broker_address(result.queue.broker_name)
         if address is None:
@@ -195,6 +202,22 @@ class TransactionProducer(Producer):
                 "bname": result.queue.broker_name,
             },
         )
+        await self._ended(
+            message.topic, result.message_id, result.transaction_id, state, address, message.all_properties()
+        )
+
+    async def _ended(
+        self, topic: str, message_id: str, transaction_id: str, state: TransactionState, address: str,
+        properties: Mapping[str, str], *, from_check: bool = False,
+    ) -> None:  # fmt: skip
+        """Let plugins hear of it."""
+        if self.host.calls("transaction_ended"):
+            tags, keys = properties.get(Property.TAGS, ""), properties.get(Property.KEYS, "")
+            ended = EndedTransaction(
+                self.group, self.client_id, topic, message_id, transaction_id, _NAMES[state], from_check, address,
+                tags, keys,
+            )  # fmt: skip
+            await self.host.announce_and_wait("transaction_ended", ended)
 
     async def _tell(self, address: str, ext: dict[str, str]) -> None:
         try:
@@ -231,6 +254,10 @@ class TransactionProducer(Producer):
         )
         self._pool.sign(answer)
         connection.oneway(answer)
+        await self._ended(
+            message.topic, message.message_id, answer.ext["transactionId"], state, connection.peer_address,
+            message.properties, from_check=True,
+        )  # fmt: skip
 
 
 async def _ask(function: Callable[..., Any], *arguments: Any) -> TransactionState:

@@ -72,10 +72,19 @@ from verniermq.kernel.message import (
 )
 from verniermq.kernel.persist import Document
 from verniermq.kernel.plugin import API_VERSION, Declaration, NoConfig, Service, concerns, hookimpl
-from verniermq.kernel.remoting import Command, Connection, Handler, RemotingServer, connect
+from verniermq.kernel.remoting import (
+    Command,
+    Connection,
+    FrameDecoder,
+    Handler,
+    RemotingServer,
+    connect,
+    parse_address,
+    request_name,
+)
 from verniermq.kernel.store import Appended, DispatchEvent, Store, TagsCoder
 from verniermq.kernel.topics import TopicConfig, TopicTable, check_group_name, check_topic_name
-from verniermq.kernel.traffic import Consuming, Sending
+from verniermq.kernel.traffic import Consuming, EndedTransaction, HostingClient, Sending
 from verniermq.kernel.versions import DataVersion
 
 __all__ = [
@@ -106,11 +115,14 @@ __all__ = [
     "DispatchEvent",
     "Document",
     "Duration",
+    "EndedTransaction",
     "FaultStrategy",
+    "FrameDecoder",
     "GroupConfig",
     "GroupNotFound",
     "GroupTable",
     "Handler",
+    "HostingClient",
     "InvalidParameter",
     "JsonFile",
     "LiveSubscription",
@@ -173,11 +185,13 @@ __all__ = [
     "object_keyed_map",
     "offset_message_id",
     "pack_host",
+    "parse_address",
     "parse_duration",
     "parse_fastjson",
     "parse_offset_message_id",
     "parse_properties",
     "record_properties",
+    "request_name",
     "setting",
     "sync_data",
     "sync_directory",

@@ -203,7 +203,7 @@ class Broker:
             self.handlers,
             limits=_limits(self.configuration.remoting),
             guards=(self.host.guard,) if self.host.before_request else (),
-            on_connect=lambda connection: self.host.announce("connection_opened", connection),
+            on_connect=self._connection_opened,
             on_disconnect=self._connection_closed,
         )
         port = await self.server.listen(settings.host, settings.port)
@@ -362,6 +362,11 @@ class Broker:
         if self._running:
             self._send.forget_targets([*(topic.name for topic in changed), *deleted])
             self.host.announce("topics_changed", changed, deleted)
+
+    def _connection_opened(self, connection: Connection) -> None:
+        if self.host.calls("request_refused"):
+            connection.on_refused = lambda *arguments: self.host.announce("request_refused", *arguments)
+        self.host.announce("connection_opened", connection)
 
     def _connection_closed(self, connection: Connection) -> None:
         self.held_pulls.connection_closed(connection)

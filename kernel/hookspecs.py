@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from verniermq.kernel.remoting import Command, Connection, Handler
     from verniermq.kernel.store import Appended, DispatchEvent, TagsCoder
     from verniermq.kernel.topics import TopicConfig
-    from verniermq.kernel.traffic import Consuming, Sending
+    from verniermq.kernel.traffic import Consuming, EndedTransaction, HostingClient, Sending
 
 
 # --- a broker comes up ---------------------------------------------------------------------
@@ -120,6 +120,14 @@ def before_request(request: Command, connection: Connection) -> Awaitable[None] 
 
     Sees every request on every connection of the broker. An ``async`` implementation makes the request wait
     (flow control spreads requests this way); the others of that connection go on meanwhile.
+    """
+
+
+@hookspec
+def request_refused(request: Command, connection: Connection, error: Exception) -> None:
+    """Hear that a request was refused, by whomever, or failed. ``error`` says why. Plain ``def``.
+
+    The counterpart of ``messages_appended`` for sends that were not taken. Used by ``audit``.
     """
 
 
@@ -238,6 +246,15 @@ def broker_stopping(broker: Broker) -> Awaitable[None] | None:
 # --- in a client ---------------------------------------------------------------------------
 
 
+@hookspec
+def client_started(client: HostingClient) -> Awaitable[None] | None:
+    """Hear that a producer or consumer is connected, before it sends or handles the first message.
+
+    Keep ``client`` to do something of the plugin's own with it: send a message, run a task beside the others. May be
+    ``async``; awaited in order. Used by ``trace``.
+    """
+
+
 @hookspec(firstresult=True)
 def allocate_queues(
     strategy: str, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
@@ -262,14 +279,28 @@ def fault_strategy(name: str) -> FaultStrategy | None:
 def before_send(sending: Sending) -> Awaitable[None] | None:
     """Change, delay or refuse a message before a producer sends it (RocketMQ: ``SendMessageHook``).
 
-    Called once per message, not once per try. Raise ``RequestRefused`` to refuse it: the caller of the send gets that
-    error. An ``async`` implementation makes this send wait.
+    Called once per message, not once per try, for each message of a batch too; first the plugins in their order, then
+    the functions of the program. Raise ``RequestRefused`` to refuse it: the caller of the send gets that error, later
+    plugins are not asked, nothing is sent. When it raises anything else the message is put back as it was before the
+    call, and ``on_failure`` decides. An ``async`` implementation makes this send wait. Used by ``enrich``.
     """
 
 
 @hookspec
 def after_send(sending: Sending) -> Awaitable[None] | None:
-    """Hear how a send ended, well or with an error. Used for traces."""
+    """Hear how a send ended, well or with an error: its broker's, or the refusal of a ``before_send``.
+
+    Called once per message, in the order of ``before_send``, also for a plugin whose ``before_send`` was not reached.
+    Nothing that it raises changes what became of the send. Used by ``trace``, ``audit``.
+    """
+
+
+@hookspec
+def transaction_ended(ended: EndedTransaction) -> Awaitable[None] | None:
+    """Hear what a producer told its broker about a transaction (RocketMQ: ``EndTransactionHook``).
+
+    Used by ``trace``.
+    """
 
 
 @hookspec
@@ -283,4 +314,12 @@ def before_consume(consuming: Consuming) -> Awaitable[None] | None:
 
 @hookspec
 def after_consume(consuming: Consuming) -> Awaitable[None] | None:
-    """Hear what became of them."""
+    """Hear what became of them. Used by ``trace``."""
+
+
+@hookspec
+def client_stopping(client: HostingClient) -> Awaitable[None] | None:
+    """Hear that a client is about to close: it takes nothing new, its connections are still there.
+
+    May be ``async``; awaited in reverse order, at most 5 s each.
+    """

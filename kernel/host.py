@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 PLAIN_ONLY = frozenset(
     {
         "broker_created", "system_topics", "tags_coders", "redispatch_from", "request_handlers", "services",
-        "settings_changed", "connection_opened", "connection_closed", "members_changed", "topics_changed",
-        "group_is_ordered", "confirm_append", "compile_filter", "log_trimmed", "messages_pulled", "runtime_info",
-        "allocate_queues", "fault_strategy",
+        "settings_changed", "connection_opened", "request_refused", "connection_closed", "members_changed",
+        "topics_changed", "group_is_ordered", "confirm_append", "compile_filter", "log_trimmed", "messages_pulled",
+        "runtime_info", "allocate_queues", "fault_strategy",
     }
 )  # fmt: skip
 """Hooks whose answer is needed at once: an ``async def`` there would be a coroutine that nobody awaits."""

@@ -1,4 +1,4 @@
-"""One send or one delivery, as a client's hooks see it before and after.
+"""One send or one delivery, as a client's hooks see it before and after, and the client that they live in.
 
 The same object is handed to ``before_send`` and ``after_send`` (``before_consume`` and ``after_consume``), so a
 plugin can keep something in ``notes`` between the two.
@@ -6,12 +6,34 @@ plugin can keep something in ``notes`` between the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import attrs
 
 from verniermq.kernel.message import Message, MessageQueue
+
+
+class HostingClient(Protocol):
+    """What a plugin may do with the producer or consumer that it lives in."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def group(self) -> str: ...
+
+    async def post(self, message: Message) -> None:
+        """Send a message of the plugin's own: no hook hears of it, so a trace is not traced.
+
+        Raises:
+            VernierMQError: it could not be sent.
+        """
+        ...
+
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run something beside everything else, until the client closes."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -33,6 +55,24 @@ class Sending:
     error: BaseException | None = None
     latency_ms: float = 0.0
     notes: dict[str, Any] = attrs.Factory(dict)
+
+
+@attrs.define(eq=False)
+class EndedTransaction:
+    """What a producer told a broker about a half message (RocketMQ: ``EndTransactionContext``)."""
+
+    group: str
+    client_id: str
+    topic: str
+    message_id: str
+    transaction_id: str
+    state: Literal["COMMIT", "ROLLBACK", "UNKNOWN"]
+    from_check: bool
+    """The broker had asked; otherwise the producer said it by itself."""
+    broker: str = ""
+    """The address it was told to."""
+    tags: str = ""
+    keys: str = ""
 
 
 @attrs.define(eq=False)

@@ -15,6 +15,7 @@ import pytest
 from tests.kernel.enabling import enabled
 from tests.kernel.pulling import pull, until
 from tests.plugins.peer import peer
+from verniermq.client import TransactionProducer, TransactionState
 from verniermq.kernel import (
     Appended,
     Broker,
@@ -45,7 +46,7 @@ from verniermq.kernel.config import load
 from verniermq.kernel.hookreference import updated
 from verniermq.kernel.reload import SettingsWatcher
 from verniermq.kernel.testing import running_broker
-from verniermq.kernel.traffic import Consuming, Sending
+from verniermq.kernel.traffic import Consuming, EndedTransaction, HostingClient, Sending
 
 PAGE = Path(__file__).parents[1] / "docs" / "hooks.md"
 HOOKS = PluginHost.hook_names()
@@ -120,6 +121,10 @@ class Plugin:
     @hookimpl
     def before_request(self, request: Command, connection: Connection) -> None:
         self.note("before_request", request.code)
+
+    @hookimpl
+    def request_refused(self, request: Command, connection: Connection, error: Exception) -> None:
+        self.note("request_refused", request.code, str(error))
 
     @hookimpl
     def connection_closed(self, connection: Connection) -> None:
@@ -211,6 +216,19 @@ class Plugin:
         self.note("after_send", sending)
 
     @hookimpl
+    def transaction_ended(self, ended: EndedTransaction) -> None:
+        self.note("transaction_ended", ended)
+
+    @hookimpl
+    async def client_started(self, client: HostingClient) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.note("client_started", client)
+
+    @hookimpl
+    def client_stopping(self, client: HostingClient) -> None:
+        self.note("client_stopping", client)
+
+    @hookimpl
     def before_consume(self, consuming: Consuming) -> None:
         self.note("before_consume", consuming)
 
@@ -240,16 +258,14 @@ async def live(folder: Path) -> Life:
             await until(lambda: "messages_appended" in plugin.heard)
             answers["pull"] = await pull(client, "coded", subscription="anything")
             answers["own"] = await client.connection.request(Command.request(OWN_CODE, {"name": "Ada"}))
+            answers["refused"] = await client.send("coded", b"hello", queue=99)
             await client.heartbeat("readers", ["coded"])
             await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="coded")
             answers["topics"] = {topic.name for topic in broker.topics}
         await until(lambda: "connection_closed" in plugin.heard)
         _change_settings(folder, broker)
         _trim_and_ask(broker, answers)
-    host = PluginHost()
-    host.load(load(None, _dotted(enabled(x=Plugin)), environ={}))
-    host.active["x"].instance.heard = plugin.heard
-    await _be_a_client(host)
+    await _be_a_client(plugin)
     return Life(plugin.heard, answers)
 
 
@@ -271,16 +287,26 @@ def _trim_and_ask(broker: Broker, answers: dict[str, Any]) -> None:
     answers["group_is_ordered"] = broker.host.ask("group_is_ordered", "readers")
 
 
-async def _be_a_client(host: PluginHost) -> None:
+async def _be_a_client(plugin: Plugin) -> None:
     """As a producer and a consumer do it."""
+    settings = {key.removeprefix("plugins__").replace("__", "."): value for key, value in enabled(x=Plugin).items()}
+    async with running_broker() as broker:
+        producer = TransactionProducer(
+            "producers", checker=lambda message: TransactionState.COMMIT, namesrv=broker.name_servers[0],
+            plugins=settings,
+        )  # fmt: skip
+        async with producer:
+            for hook, calls in producer.host.active["x"].instance.heard.items():
+                plugin.heard.setdefault(hook, []).extend(calls)
+            producer.host.active["x"].instance.heard = plugin.heard
+            async with producer.transaction(Message("orders", b"hello")):
+                pass
+    host = producer.host
     host.ask("allocate_queues", "AVG", "readers", "me", [QUEUE], ["me"])
     host.ask("fault_strategy", "latency")
-    sending = Sending("producers", "me", Message("orders", b"hello"), "sync")
     consuming = Consuming("readers", "me", QUEUE, [])
-    for hook, subject in (
-        ("before_send", sending), ("after_send", sending), ("before_consume", consuming), ("after_consume", consuming),
-    ):  # fmt: skip
-        await host.announce_and_wait(hook, subject)
+    for hook in ("before_consume", "after_consume"):
+        await host.announce_and_wait(hook, consuming)
 
 
 def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
@@ -315,6 +341,7 @@ def test_hooks_get_what_they_say_they_get(life: Life) -> None:
     assert (["coded"], []) in heard["topics_changed"]
     assert ([], ["coded"]) in heard["topics_changed"]
     assert heard["messages_appended"] == [[b"hello"]]
+    assert heard["request_refused"] == [(RequestCode.SEND_MESSAGE_V2, life.answers["refused"].remark)]
     assert heard["messages_dispatched"] == [["coded"]]
     assert heard["messages_pulled"] == [("readers", "coded", 0, 1)]
     assert heard["log_trimmed"] == [1024]

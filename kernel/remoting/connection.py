@@ -66,6 +66,8 @@ class Connection(asyncio.Protocol):
     on_open: Callable[[Connection], None] | None = None
     on_close: list[Callable[[Connection], None]] = attrs.Factory(list)
     """Called once each, in order, when the connection is gone."""
+    on_refused: Callable[[Command, Connection, Exception], None] | None = None
+    """Called when a request of the peer was refused, or failed."""
 
     peer_address: str = attrs.field(default="", init=False)
     """``10.0.0.5:43210`` or ``[2001:db8::5]:43210``."""
@@ -287,6 +289,8 @@ class Connection(asyncio.Protocol):
             # A text may hold what UTF-8 cannot (half a surrogate pair, from a file name): it must not fail here.
             remark = text[:LONGEST_REMARK].encode("utf-8", "replace").decode()
             self._flush_soon(request.reply(code, remark=remark).encode_onto(self._parts))
+        if self.on_refused is not None:
+            self.on_refused(request, self, error)
 
     # --- requests of ours ------------------------------------------------------------------
 

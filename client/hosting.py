@@ -1,0 +1,34 @@
+"""What plugins may do with the client that they live in; see :class:`verniermq.kernel.HostingClient`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+
+from verniermq.client.background import Background
+from verniermq.client.outgoing import Preparer
+from verniermq.client.sending import Sender
+from verniermq.kernel import Message
+
+
+@attrs.frozen
+class Hosting:
+    """A client as its plugins see it."""
+
+    client_id: str
+    group: str
+    _sender: Sender
+    _background: Background
+
+    async def post(self, message: Message) -> None:
+        """Send a message of a plugin's own, past all hooks and outside of namespaces.
+
+        Raises:
+            VernierMQError: it could not be sent.
+        """
+        await self._sender.send(Preparer(self.group).prepare(message))
+
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run something beside everything else, until the client closes."""
+        self._background.spawn(work)
