@@ -9,13 +9,15 @@ import (
 )
 
 var commands = map[string]func(arguments []string) error{
-	"produce": produce,
-	"consume": consume,
+	"produce":       produce,
+	"consume":       consume,
+	"transaction":   transaction,
+	"request-reply": requestReply,
 }
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "expected a subcommand, one of produce, consume")
+		fmt.Fprintln(os.Stderr, "expected a subcommand, one of produce, consume, transaction, request-reply")
 		os.Exit(2)
 	}
 	// The client logs to standard error; at its default level it tells of every pull.

@@ -50,12 +50,12 @@ final class Consume {
         return complete ? 0 : 1;
     }
 
-    private static int index(MessageExt message) {
+    static int index(MessageExt message) {
         String index = message.getUserProperty("index");
         return index == null ? -1 : Integer.parseInt(index);
     }
 
-    private static void report(MessageExt message, String member, JsonLines out) {
+    static void report(MessageExt message, String member, JsonLines out) {
         int index = index(message);
         out.write("received", "index", index, "tag", message.getTags(), "key", message.getKeys(),
             "textOk", Sample.text(index).equals(message.getUserProperty("text")),

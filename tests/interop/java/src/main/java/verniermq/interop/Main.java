@@ -12,7 +12,10 @@ public final class Main {
 
     private static final Map<String, Command> COMMANDS = Map.of(
         "produce", Produce::run,
-        "consume", Consume::run);
+        "consume", Consume::run,
+        "transaction", Transaction::run,
+        "pop", Pop::run,
+        "request-reply", RequestReply::run);
 
     public static void main(String[] args) throws Exception {
         Command command = args.length == 0 ? null : COMMANDS.get(args[0]);

@@ -35,7 +35,7 @@ final class Produce {
         return sent == count ? 0 : 1;
     }
 
-    private static Message message(String topic, int index) {
+    static Message message(String topic, int index) {
         Message message = new Message(topic, Sample.tag(index), Sample.key(index), Sample.body(index));
         message.putUserProperty("index", Integer.toString(index));
         message.putUserProperty("text", Sample.text(index));
