@@ -1,0 +1,84 @@
+"""Where a scenario takes place: a running broker of ours, or of Apache's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import attrs
+
+from verniermq.client import Admin, Message, Producer, PullConsumer, PullStatus, ReceivedMessage
+
+_numbers = count(1)
+
+PATIENCE = 30.0
+
+
+@attrs.define(eq=False)
+class Place:
+    """A name server with a broker; many scenarios share one, so each uses names of its own."""
+
+    namesrv: str
+    broker: str
+    advance: Callable[[float], None] | None = None
+    """Moves the broker's clock, where it has one that can be moved."""
+
+    def name(self, base: str) -> str:
+        return f"{base}-{next(_numbers)}"
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let the broker believe that so much time has passed, or let it pass."""
+        if self.advance is not None:
+            await anyio.to_thread.run_sync(self.advance, seconds)
+        else:
+            await anyio.sleep(seconds)
+
+    async def topic(self, base: str, queues: int = 4) -> str:
+        """A topic of the scenario's own."""
+        name = self.name(base)
+        async with Admin(namesrv=self.namesrv) as admin:
+            await admin.create_topic(name, queues=queues)
+        return name
+
+    def producer(self, group: str = "senders", **options: Any) -> Producer:
+        return Producer(group, namesrv=self.namesrv, **options)
+
+    async def send(self, topic: str, bodies: list[bytes], **options: Any) -> None:
+        async with self.producer() as producer:
+            for body in bodies:
+                await producer.send(Message(topic, body, **options))
+
+    async def stored(self, topic: str) -> list[ReceivedMessage]:
+        """Everything that lies in a topic now, queue by queue."""
+        found: list[ReceivedMessage] = []
+        async with PullConsumer(namesrv=self.namesrv) as consumer:
+            for queue in await consumer.queues(topic):
+                offset = await consumer.min_offset(queue)
+                while True:
+                    result = await consumer.pull(queue, offset)
+                    if result.status is PullStatus.NO_NEW_MESSAGE:
+                        break
+                    found += result.messages
+                    offset = result.next_offset
+        return found
+
+
+    async def now_ms(self, topic: str) -> int:
+        """A moment after everything that lies in a topic and before all that is yet to come, by the broker's clock."""
+        latest = max(message.store_timestamp for message in await self.stored(topic))
+        await anyio.sleep(0.05)
+        return latest + 20
+
+
+async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Wait for something to become true; what it was shows in the traceback."""
+    with anyio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in a client, which tells nobody
+            await anyio.sleep(0.02)
+
+
+def numbered(count_: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count_)]

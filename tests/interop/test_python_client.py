@@ -1,0 +1,37 @@
+"""VernierMQ's own client against Apache's name server and broker: the same scenarios as against our own.
+
+``tests/client/scenarios`` says what they are; here only the place is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.client.place import Place
+from tests.client.scenarios import SCENARIOS
+
+from .apache import ApacheBroker
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+SETTINGS = {
+    # Off by default there; what is asked for needs them.
+    "enablePropertyFilter": "true",
+    # Checks after seconds instead of half a minute.
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "1000",
+}
+
+
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """One Apache name server and broker for all scenarios; each uses topics and groups of its own."""
+    with ApacheBroker(tmp_path_factory.mktemp("apache"), properties=SETTINGS) as running:
+        yield Place(running.namesrv, running.broker)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+async def test_scenario(scenario: str, apache: Place) -> None:
+    await SCENARIOS[scenario](apache)
