@@ -18,18 +18,17 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
-
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.commitlog.append import Appender
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.flush import Flusher
+from verniermq.kernel.commitlog.keeper import Keeper
 from verniermq.kernel.commitlog.lock import AbortMark, StoreLock
 from verniermq.kernel.commitlog.log import CommitLog, SegmentInfo
-from verniermq.kernel.commitlog.record import decode, store_timestamp_position, whole_record_at
+from verniermq.kernel.commitlog.record import decode, whole_record_at
 from verniermq.kernel.commitlog.recovery import Progress, Recovery
 from verniermq.kernel.config.schema import StoreSettings
+from verniermq.kernel.dispatch.bytime import offset_by_time
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Appended, Dispatcher, DispatchEvent, Listener, TagsCoder
 from verniermq.kernel.errors import CorruptRecord, StoreError
@@ -38,9 +37,6 @@ from verniermq.kernel.message import PendingMessage, StoredMessage
 __all__ = ["Appended", "DispatchEvent", "Listener", "Store", "StoreSettings", "TagsCoder"]
 
 logger = logging.getLogger(__name__)
-
-SYNC_QUEUES_SECONDS = 5.0
-"""Consume queues are written every checkpoint interval, and synced this often: a crash replays what came since."""
 
 
 class Store:
@@ -51,8 +47,6 @@ class Store:
         self.path = Path(settings.path)
         self.redispatch_from: Callable[[], int | None] | None = None
         """Asked by :meth:`open`: from which commit-log offset on the listeners have to hear everything again."""
-        self.index_timestamp = 0
-        """The end of the last full index file; the key index sets it, the checkpoint keeps it."""
         self.was_clean = True
         """Whether the last broker stopped in order; :meth:`open` finds out."""
         self.before_close: list[Callable[[], None]] = []
@@ -86,10 +80,16 @@ class Store:
             on_flushed=self.dispatch,
             on_trouble=self._note_trouble,
         )
+        self._keeper = Keeper(
+            self.path / "checkpoint",
+            log=self._log,
+            dispatcher=self._dispatcher,
+            flusher=self._flusher,
+            interval=settings.checkpoint_interval,
+            on_trouble=self._note_trouble,
+        )
         self._lock: StoreLock | None = None
         self._refusals: dict[str, str] = {}
-        self._checkpointed = -1
-        self._thread = anyio.CapacityLimiter(1)
 
     @property
     def store_host(self) -> bytes:
@@ -99,6 +99,15 @@ class Store:
     @store_host.setter
     def store_host(self, packed: bytes) -> None:
         self._appender.store_host = packed
+
+    @property
+    def index_timestamp(self) -> int:
+        """The end of the last full index file; the key index sets it, the checkpoint keeps it."""
+        return self._keeper.index_timestamp
+
+    @index_timestamp.setter
+    def index_timestamp(self, timestamp: int) -> None:
+        self._keeper.index_timestamp = timestamp
 
     # --- life ------------------------------------------------------------------------------
 
@@ -153,7 +162,7 @@ class Store:
             self.flush()
             for finish in self.before_close:
                 finish()
-            self._note_durable(self._log.end, self._dispatcher.store_timestamp, stopped=True)
+            self._keeper.note_stop()
             AbortMark(self.path).clear()
             logger.info("store closed path=%s end=%d", self.path, self._log.end)
         except OSError as error:
@@ -169,36 +178,14 @@ class Store:
             self._lock = None
 
     def flush(self) -> None:
-        """Make everything durable and dispatch it, here and now. Blocks."""
+        """Make everything durable and dispatch it, here and now. Blocks; only while :meth:`run` is not running."""
         self._flusher.flushed = self._log.sync()
         self.dispatch()
         self._dispatcher.flush()
 
     async def run(self) -> None:
         """Keep syncing, writing queues and checkpoints, and making segments ahead of time, until cancelled."""
-        wanted = anyio.Event()
-
-        def want_next() -> None:
-            wanted.set()
-
-        async def make_segments() -> None:
-            nonlocal wanted
-            while True:
-                await wanted.wait()
-                wanted = anyio.Event()
-                try:
-                    await anyio.to_thread.run_sync(self._log.prepare_next, limiter=self._thread)
-                except OSError as error:
-                    logger.warning("the next segment cannot be made yet: %s; it is tried again when needed", error)
-
-        self._log.want_next = want_next
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._flusher.run)
-                tasks.start_soon(make_segments)
-                tasks.start_soon(self._keep_queues)
-        finally:
-            self._log.want_next = None
+        await self._keeper.run()
 
     # --- appending -------------------------------------------------------------------------
 
@@ -312,26 +299,7 @@ class Store:
         One past the last message when all are older; the first one when ``upper`` finds none.
         """
         queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            return 0
-        low, high = queue.min_offset, queue.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            known = queue.next_known(middle, high)
-            stored = self._store_timestamp(queue, known) if known < high else None
-            if stored is not None and (stored < timestamp_ms or (upper and stored == timestamp_ms)):
-                low = known + 1
-            else:
-                high = middle
-        return max(low - 1, queue.min_offset) if upper else low
-
-    def _store_timestamp(self, queue: ConsumeQueue, offset: int) -> int | None:
-        entry = queue.read_any(offset)
-        record = self._log.read(entry[0], min(entry[1], 88)) if entry is not None else None
-        if record is None or len(record) < 88:
-            return None
-        at = store_timestamp_position(int.from_bytes(record[36:40], "big"))
-        return int.from_bytes(record[at : at + 8], "big", signed=True)
+        return 0 if queue is None else offset_by_time(queue, self._log, timestamp_ms, upper)
 
     # --- durability ------------------------------------------------------------------------
 
@@ -358,60 +326,13 @@ class Store:
         elif part in self._refusals:
             self.refuse_writes(None, part)
 
-    async def _keep_queues(self) -> None:
-        """Write the consume queues every interval; less often sync them too, and write the checkpoint."""
-        interval = self.settings.checkpoint_interval
-        since_sync = 0.0
-        while True:
-            await anyio.sleep(interval)
-            since_sync += interval
-            try:
-                if since_sync < SYNC_QUEUES_SECONDS:
-                    await self._write_queues()
-                else:
-                    since_sync = 0.0
-                    await self.save_checkpoint()
-                self._note_trouble(None, "consume queues")
-            except OSError as error:
-                logger.error("the disk refused the consume queues: %s; trying again in %g s", error, interval)
-                self._note_trouble(error, "consume queues")
-
-    async def _write_queues(self) -> None:
-        queues = self._dispatcher.take_dirty()
-        written: list[tuple[ConsumeQueue, int]] = []
-        try:
-            await anyio.to_thread.run_sync(self._dispatcher.write_out, queues, written, limiter=self._thread)
-        finally:
-            self._dispatcher.wrote(queues, written)
-
     async def save_checkpoint(self) -> None:
         """Make everything dispatched so far durable and note that: a crash need not read what came before.
 
         Raises:
             OSError: the disk refused.
         """
-        durable, timestamp = self._dispatcher.dispatched, self._dispatcher.store_timestamp
-        if durable == self._checkpointed:
-            return
-        if self._flusher.flushed < durable and not await self._flusher.flush():
-            return  # the log's own trouble is noted already
-        await self._write_queues()
-        await anyio.to_thread.run_sync(self._dispatcher.sync, limiter=self._thread)
-        await anyio.to_thread.run_sync(self._note_durable, durable, timestamp, limiter=self._thread)
-
-    def _note_durable(self, durable: int, timestamp: int, *, stopped: bool = False) -> None:
-        queues = list(self._dispatcher) if stopped else []
-        Checkpoint(
-            log_timestamp=timestamp,
-            queue_timestamp=timestamp,
-            index_timestamp=self.index_timestamp,
-            confirmed=durable,
-            log_durable=durable,
-            queues_durable=durable,
-            queues=len(queues) if stopped else -1,
-            queue_files=sum(queue.file_count for queue in queues) if stopped else -1,
-        ).save(self.path / "checkpoint")
-        self._checkpointed = durable
+        await self._keeper.save_checkpoint()
 
     # --- what goes away --------------------------------------------------------------------
 

@@ -108,19 +108,20 @@ class ConsumeQueue:
         return self._read(offset, count) if offset >= self.min_offset else b""
 
     def _read(self, offset: int, count: int) -> bytes:
-        if offset >= self.tail_start:
-            start = (offset - self.tail_start) * ENTRY_SIZE
-            return bytes(self.tail[start : start + count * ENTRY_SIZE])
+        with self._files.copying:  # for readers in other threads: tail and tail_start must fit together
+            if offset >= self.tail_start:
+                start = (offset - self.tail_start) * ENTRY_SIZE
+                return bytes(self.tail[start : start + count * ENTRY_SIZE])
+            until_tail = self.tail_start - offset
+            tail = self.tail[: (count - until_tail) * ENTRY_SIZE] if count > until_tail else b""
         size = self._files.file_size
         position = offset * ENTRY_SIZE % size
-        in_file = min(count, self.tail_start - offset, (size - position) // ENTRY_SIZE)
+        in_file = min(count, until_tail, (size - position) // ENTRY_SIZE)
         handle = self._files.get(self._path(offset * ENTRY_SIZE - position))
         if handle is None:
             return b""
         data = os.pread(handle.descriptor, in_file * ENTRY_SIZE, position)
-        if in_file < count and offset + in_file == self.tail_start:
-            data += bytes(self.tail[: (count - in_file) * ENTRY_SIZE])
-        return data
+        return data + tail if in_file == until_tail else data
 
     def entries(self, offset: int, count: int) -> list[tuple[int, int, int]]:
         """The same, as (commit-log offset, size, tags code)."""
@@ -142,13 +143,14 @@ class ConsumeQueue:
         self.min_offset = self.max_offset = self.next_offset = offset
 
     def write_out(self) -> tuple[int, list[str]]:
-        """Put the tail into the files; return how many entries, and the files written. For a worker thread.
+        """Put the tail into the files; return the offset behind it, and the files written. For a worker thread.
 
         Raises:
             OSError: the disk refused; the tail is still in memory.
         """
-        data = bytes(self.tail)
-        at = self.tail_start * ENTRY_SIZE
+        with self._files.copying:
+            data = bytes(self.tail)
+            at = self.tail_start * ENTRY_SIZE
         size = self._files.file_size
         written = []
         done = 0
@@ -165,12 +167,14 @@ class ConsumeQueue:
             os.pwrite(handle.descriptor, chunk, position)
             written.append(path)
             done += len(chunk)
-        return len(data) // ENTRY_SIZE, written
+        return (at + len(data)) // ENTRY_SIZE, written
 
-    def release(self, count: int) -> None:
-        """Forget the first entries of the tail: :meth:`write_out` has put them into the files."""
-        del self.tail[: count * ENTRY_SIZE]
-        self.tail_start += count
+    def release(self, offset: int) -> None:
+        """Forget the tail's entries before ``offset``: :meth:`write_out` has put them into the files."""
+        with self._files.copying:
+            if offset > self.tail_start:
+                del self.tail[: (offset - self.tail_start) * ENTRY_SIZE]
+                self.tail_start = offset
 
     def fill_blank(self, offset: int, commit_log_offset: int, size: int, tags_code: int) -> bool:
         """Give a record its entry where a blank stands; ``False`` if the entry is another's. Only at recovery."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -90,6 +91,7 @@ class Dispatcher:
         self._files = QueueFiles(root, queue_entries * ENTRY_SIZE, open_files)
         self._dirty: set[ConsumeQueue] = set()
         self._unsynced: set[str] = set()
+        self._disk = threading.Lock()
 
     # --- queues ----------------------------------------------------------------------------
 
@@ -213,30 +215,32 @@ class Dispatcher:
     def write_out(self, queues: Sequence[ConsumeQueue], written: list[tuple[ConsumeQueue, int]]) -> None:
         """Put the queues' tails into their files, without waiting for the disk. For a worker thread.
 
-        ``written`` gets each queue that was done with the number of its entries, also if a later one fails.
+        ``written`` gets each queue that was done, with how far, also if a later one fails.
 
         Raises:
             OSError: the disk refused; what was not written is still in memory.
         """
-        for queue in queues:
-            count, paths = queue.write_out()
-            self._unsynced.update(paths)
-            written.append((queue, count))
+        with self._disk:
+            for queue in queues:
+                end, paths = queue.write_out()
+                self._unsynced.update(paths)
+                written.append((queue, end))
 
     def wrote(self, queues: Sequence[ConsumeQueue], written: Sequence[tuple[ConsumeQueue, int]]) -> None:
         """After :meth:`write_out`, on the loop: let go of what is in the files; what failed is dirty again."""
-        for queue, count in written:
-            queue.release(count)
+        for queue, end in written:
+            queue.release(end)
         self._dirty.update(queue for queue in queues if queue.tail and not queue.gone)
 
     def sync(self) -> None:
-        """Make what :meth:`write_out` wrote durable. For a worker thread, never together with it."""
-        paths, self._unsynced = self._unsynced, set()
-        try:
-            self._files.sync(paths)
-        except OSError:
-            self._unsynced |= paths
-            raise
+        """Make what :meth:`write_out` wrote durable. For a worker thread."""
+        with self._disk:
+            paths, self._unsynced = self._unsynced, set()
+            try:
+                self._files.sync(paths)
+            except OSError:
+                self._unsynced |= paths
+                raise
 
     def write_now(self) -> None:
         """Write everything here and now, without waiting for the disk."""

@@ -39,6 +39,8 @@ class QueueFiles:
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
         self.new_directories: set[str] = set()
         """Where files were made since the last sync: their names are not durable yet."""
+        self.copying = threading.Lock()
+        """Held for the moment in which the newest entries are copied, or let go of."""
         self.deleting = threading.Lock()
         """Held while files are made or removed, so that a deleted topic does not come back half."""
 

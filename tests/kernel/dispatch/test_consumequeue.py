@@ -26,8 +26,8 @@ def add(queue: ConsumeQueue, count: int) -> None:
 
 
 def write(queue: ConsumeQueue) -> list[str]:
-    count, paths = queue.write_out()
-    queue.release(count)
+    end, paths = queue.write_out()
+    queue.release(end)
     return [Path(path).name for path in paths]
 
 
@@ -195,3 +195,19 @@ def test_a_deleted_queue_does_not_come_back_when_it_is_written_late(tmp_path: Pa
 
     assert queue.write_out() == (0, [])
     assert not (tmp_path / "T" / "0").exists()
+
+
+def test_entries_written_twice_are_let_go_once(tmp_path: Path) -> None:
+    """Two writers may overlap: what came in between must stay in memory until it is written."""
+    queue = make_queue(tmp_path)
+    add(queue, 3)
+    first, _ = queue.write_out()
+    add(queue, 2)
+    second, _ = queue.write_out()
+    add(queue, 4)
+
+    queue.release(second)
+    queue.release(first)
+
+    assert [queue.entries(i, 1)[0] for i in range(9)] == [entry(i) for i in range(9)]
+    assert len(queue.tail) == 4 * ENTRY_SIZE

@@ -1,0 +1,137 @@
+"""What a store does in the background: segments ahead of time, consume queues on disk, the checkpoint.
+
+The order is what makes the checkpoint true. First the log is synced, then the queues' entries are written and
+synced, and only then does the checkpoint say how far both reach. All of it happens in worker threads; the loop
+only hands out and takes back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from verniermq.kernel.commitlog.checkpoint import Checkpoint
+from verniermq.kernel.commitlog.flush import Flusher
+from verniermq.kernel.commitlog.log import CommitLog
+from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
+from verniermq.kernel.dispatch.dispatcher import Dispatcher
+
+logger = logging.getLogger(__name__)
+
+SYNC_QUEUES_SECONDS = 5.0
+"""Consume queues are written every checkpoint interval, and synced this often: a crash replays what came since."""
+
+
+class Keeper:
+    """Keeps the files of one store up to date while :meth:`run` is running."""
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        *,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        flusher: Flusher,
+        interval: float,
+        on_trouble: Callable[[OSError | None, str], None],
+    ) -> None:
+        self.index_timestamp = 0
+        """The end of the last full index file; the checkpoint keeps it."""
+        self._path = checkpoint
+        self._log = log
+        self._dispatcher = dispatcher
+        self._flusher = flusher
+        self._interval = interval
+        self._on_trouble = on_trouble
+        self._saved = -1
+        self._thread = anyio.CapacityLimiter(1)
+        self._one_at_a_time = anyio.Lock()
+        """Whoever says that the queues are durable must have written all of them, and not another for him."""
+        self._wanted = anyio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._log.want_next = self._want_next
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._flusher.run)
+                tasks.start_soon(self._make_segments)
+                tasks.start_soon(self._keep_queues)
+        finally:
+            self._log.want_next = None
+
+    def _want_next(self) -> None:
+        self._wanted.set()
+
+    async def _make_segments(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            try:
+                await anyio.to_thread.run_sync(self._log.prepare_next, limiter=self._thread)
+            except OSError as error:
+                logger.warning("the next segment cannot be made yet: %s; it is tried again when needed", error)
+
+    async def _keep_queues(self) -> None:
+        """Write the consume queues every interval; less often sync them too, and write the checkpoint."""
+        since_sync = 0.0
+        while True:
+            await anyio.sleep(self._interval)
+            since_sync += self._interval
+            try:
+                if since_sync < SYNC_QUEUES_SECONDS:
+                    async with self._one_at_a_time:
+                        await self._write_queues()
+                else:
+                    since_sync = 0.0
+                    await self.save_checkpoint()
+                self._on_trouble(None, "consume queues")
+            except OSError as error:
+                logger.error("the disk refused the consume queues: %s; trying again in %g s", error, self._interval)
+                self._on_trouble(error, "consume queues")
+
+    async def _write_queues(self) -> None:
+        queues = self._dispatcher.take_dirty()
+        written: list[tuple[ConsumeQueue, int]] = []
+        try:
+            await anyio.to_thread.run_sync(self._dispatcher.write_out, queues, written, limiter=self._thread)
+        finally:
+            self._dispatcher.wrote(queues, written)
+
+    async def save_checkpoint(self) -> None:
+        """Make everything dispatched so far durable and note that.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        async with self._one_at_a_time:
+            durable, timestamp = self._dispatcher.dispatched, self._dispatcher.store_timestamp
+            if durable == self._saved:
+                return
+            if self._flusher.flushed < durable and not await self._flusher.flush():
+                return  # the log's own trouble is noted already
+            await self._write_queues()
+            await anyio.to_thread.run_sync(self._dispatcher.sync, limiter=self._thread)
+            await anyio.to_thread.run_sync(self._note, durable, timestamp, limiter=self._thread)
+
+    def note_stop(self) -> None:
+        """Write the checkpoint of an orderly stop: everything is durable, and these are all the queues."""
+        self._note(self._log.end, self._dispatcher.store_timestamp, stopped=True)
+
+    def _note(self, durable: int, timestamp: int, *, stopped: bool = False) -> None:
+        queues = list(self._dispatcher) if stopped else []
+        Checkpoint(
+            log_timestamp=timestamp,
+            queue_timestamp=timestamp,
+            index_timestamp=self.index_timestamp,
+            confirmed=durable,
+            log_durable=durable,
+            queues_durable=durable,
+            queues=len(queues) if stopped else -1,
+            queue_files=sum(queue.file_count for queue in queues) if stopped else -1,
+        ).save(self._path)
+        self._saved = durable
