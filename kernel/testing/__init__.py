@@ -31,6 +31,7 @@ from verniermq.kernel.testing.broker import (
 from verniermq.kernel.testing.fault import check_fault_strategy
 from verniermq.kernel.testing.filter import check_filter
 from verniermq.kernel.testing.flow import check_shaper
+from verniermq.kernel.testing.sendhooks import check_send_hooks
 
 __all__ = [
     "SMALL",
@@ -41,6 +42,7 @@ __all__ = [
     "check_allocator",
     "check_fault_strategy",
     "check_filter",
+    "check_send_hooks",
     "check_shaper",
     "running_broker",
     "small_configuration",
