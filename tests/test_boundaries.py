@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import attrs
@@ -42,7 +43,12 @@ def files(*rooms: str) -> list[Path]:
     return sorted(path for room in rooms for path in (ROOT / room).rglob("*.py") if "node_modules" not in path.parts)
 
 
-def imports(path: Path) -> Iterator[Import]:
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[Import]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -20,6 +20,8 @@ import pytest
 from tests.plugins.peer import peer
 from verniermq.kernel import ResponseCode
 
+pytestmark = pytest.mark.timeout(300)  # the first of them builds, and fetches what the wheels depend on
+
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "contrib" / "example_plugin"
 OURS = ("kernel", "plugins", "client", "contrib", "pyproject.toml", "setup.py", "README.md")
