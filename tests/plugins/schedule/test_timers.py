@@ -373,3 +373,35 @@ def timers_behind(store: Path, count: int) -> bool:
             return file.read(4) != b"\0\0\0\x34"
     except FileNotFoundError:
         return True
+
+
+# --- clocks and flushing -------------------------------------------------------------------
+
+
+async def test_timers_follow_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    ahead = ManualClock(START + 500)
+    async with served(tmp_path, ahead) as (_, client):
+        await client.sent("orders", b"before", TIMER_DELAY_MS=700)
+        await ahead.advance(2)
+
+    clock = ManualClock(START)
+    async with served(tmp_path, clock) as (_, client):
+        await client.sent("orders", b"after", TIMER_DELAY_MS=700)
+        await clock.advance(0.699)
+        early = await client.bodies("orders")
+        await clock.advance(0.001)
+
+        assert early == [b"before"]
+        assert await client.bodies("orders") == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("properties", [{"DELAY": 1}, {"TIMER_DELAY_MS": 1000}])
+async def test_with_synchronous_flush_what_was_answered_is_on_the_disk_and_comes(
+    tmp_path: Path, properties: dict[str, int]
+) -> None:
+    with broker_process(tmp_path / "store", "--set=store.flush=sync") as process:
+        async with peer(process.broker) as client:
+            for number in range(20):
+                await client.sent("orders", str(number).encode(), **properties)
+            process.advance(5)
+            assert len(await arrived(client, 20)) == 20

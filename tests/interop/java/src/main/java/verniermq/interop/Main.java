@@ -15,7 +15,10 @@ public final class Main {
         "consume", Consume::run,
         "transaction", Transaction::run,
         "pop", Pop::run,
-        "request-reply", RequestReply::run);
+        "request-reply", RequestReply::run,
+        "delay", Delay::run,
+        "retry", Retry::run,
+        "orderly", Orderly::run);
 
     public static void main(String[] args) throws Exception {
         Command command = args.length == 0 ? null : COMMANDS.get(args[0]);
