@@ -288,6 +288,8 @@ class Admin(Client):
         self._ensure_running()
         wire = self._wire(topic)
         route = await self._routes.fetch(wire)
+        if self._wire(group) not in await self.groups():
+            await self.create_group(group)
         offsets: dict[MessageQueue, int] = {}
         for queue in route.readable:
             address = route.address(queue.broker_name)

@@ -112,6 +112,11 @@ class ConnectionPool:
         """The addresses that there are connections to."""
         return [address for address in self._peers if self.live(address) is not None]
 
+    def is_resting(self, address: str) -> bool:
+        """Whether the address refused a moment ago, so that a request to it would have to wait before the next try."""
+        peer = self._peers.get(address)
+        return peer is not None and self.live(address) is None and peer.not_before > time.monotonic()
+
     async def open(self, address: str, timeout: float | None = None) -> Connection:
         """The connection to an address, opened if need be.
 

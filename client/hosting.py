@@ -9,7 +9,7 @@ import attrs
 from verniermq.client.background import Background
 from verniermq.client.outgoing import Preparer
 from verniermq.client.sending import Sender
-from verniermq.kernel import Message
+from verniermq.kernel import Command, Message
 
 
 @attrs.frozen
@@ -28,6 +28,18 @@ class Hosting:
             VernierMQError: it could not be sent.
         """
         await self._sender.send(Preparer(self.group).prepare(message))
+
+    def broker_address(self, broker_name: str) -> str | None:
+        """Where the master of that name is, if a topic in use lives there."""
+        return self._sender.routes.broker_address(broker_name)
+
+    async def request(self, address: str, command: Command, timeout: float) -> Command:
+        """Ask a broker something; any answer will do.
+
+        Raises:
+            RemotingError: there is none.
+        """
+        return await self._sender.pool.request(address, command, timeout)
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run something beside everything else, until the client closes."""

@@ -27,7 +27,6 @@ from verniermq.kernel import (
 # store time, store host, times consumed before, half message's offset, length of the body
 _HEAD: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
 _unpack_head = _HEAD.unpack_from
-_unpack_short = struct.Struct(">H").unpack_from
 _MAGIC_V1: Final = 0xDAA320A7
 _HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
@@ -159,13 +158,12 @@ def decode_messages(data: bytes, queue: MessageQueue) -> list[ReceivedMessage]:
                 size, magic, _, _, flag, queue_offset, log_offset, sys_flag, born, born_host, stored, store_host,
                 times, prepared, body_size,
             ) = _unpack_head(data, position)  # fmt: skip
-            if magic == _MAGIC_V1 and not sys_flag & _HOSTS_V6 and 0 <= body_size <= size <= end - position:
+            following = position + size
+            if magic == _MAGIC_V1 and not sys_flag & _HOSTS_V6 and following <= end and 0 <= body_size <= size - 91:
                 body_at = position + 88
                 topic_at = body_at + body_size
                 properties_at = topic_at + 1 + data[topic_at]
-                (properties_size,) = _unpack_short(data, properties_at)
-                following = properties_at + 2 + properties_size
-                if following == position + size:
+                if properties_at + 2 + int.from_bytes(data[properties_at : properties_at + 2], "big") == following:
                     add(
                         ReceivedMessage(
                             topic, queue, queue_offset, log_offset, size, flag, sys_flag, born, born_host, stored,

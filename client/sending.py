@@ -6,18 +6,20 @@ is followed by one that avoids that broker; an answer that would be the same eve
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Final
 
 import attrs
 
 from verniermq.client.connection import ConnectionPool
-from verniermq.client.errors import NotWritable, SendFailed
+from verniermq.client.errors import ClientError, NotWritable, SendFailed
 from verniermq.client.outgoing import Outgoing
 from verniermq.client.results import SendResult, SendStatus
 from verniermq.client.routes import Route, Routes
 from verniermq.kernel import (
     Command,
+    ConnectionLost,
     FaultStrategy,
     MessageQueue,
     PeerUnreachable,
@@ -38,6 +40,7 @@ RETRY_CODES: Final = frozenset(
 """Answers that another broker, or the same one a moment later, might not give."""
 
 _STATUSES: Final = {int(status): status for status in SendStatus}
+LOOK_SECONDS: Final = 1.0
 SEND_OK: Final = SendStatus.SEND_OK
 
 
@@ -78,6 +81,17 @@ class Sender:
             raise PeerUnreachable(queue.broker_name, "the name server knows no address of this broker")
         return address
 
+    async def _look_again(self, topic: str, error: RemotingError, deadline: float) -> None:
+        """A broker that is not where it was may be elsewhere: ask before the next try, if there is time."""
+        left = deadline - time.monotonic()
+        if left <= 0 or not isinstance(error, PeerUnreachable | ConnectionLost):
+            return
+        try:
+            async with asyncio.timeout(min(left, LOOK_SECONDS)):
+                await self.routes.fetch(topic)
+        except (ClientError, RemotingError, TimeoutError):
+            pass  # the old route is the best guess
+
     # --- trying ----------------------------------------------------------------------------
 
     async def send(self, outgoing: Outgoing, timeout: float | None = None) -> SendResult:
@@ -105,6 +119,8 @@ class Sender:
             if self.timeout_per_try is not None and number < self.retries:
                 left = min(left, self.timeout_per_try)
             try:
+                if number < self.retries:
+                    self._ensure_worth_trying(route, queue)
                 stored = await self.one_try(outgoing, route, queue, left)
                 if stored.status is SEND_OK or not self.retry_another_broker:
                     return stored
@@ -119,9 +135,21 @@ class Sender:
             except RemotingError as error:
                 last = error
                 tries.append(str(error))
+                await self._look_again(outgoing.topic, error, deadline)
         if stored is not None:
             return stored
         raise SendFailed(outgoing.topic, tries, time.monotonic() - started) from last
+
+    def _ensure_worth_trying(self, route: Route, queue: MessageQueue) -> None:
+        """
+        Raises:
+            PeerUnreachable: the broker refused a moment ago, and the topic has others: why wait for this one?
+        """
+        address = route.master(queue.broker_name)
+        if address is not None and self.pool.is_resting(address) and _has_others(route, queue):
+            error = PeerUnreachable(address, "it could not be reached a moment ago")
+            self.failed(queue, time.monotonic(), error)
+            raise error
 
     async def send_to(self, outgoing: Outgoing, queue: MessageQueue, timeout: float | None = None) -> SendResult:
         """Send to this queue, once: whoever chose it would not want the message in another.
@@ -179,6 +207,7 @@ class Sender:
                 raise
             except RemotingError as error:
                 tries.append(str(error))
+                await self._look_again(outgoing.topic, error, started + timeout)
             if not fixed:
                 chosen = self._elsewhere(route, chosen)
         raise SendFailed(outgoing.topic, tries, time.monotonic() - started)
@@ -236,6 +265,10 @@ class Sender:
             await connection.drain()
         command = outgoing.command(queue, oneway=True)
         await self.pool.oneway(address, command, timeout or self.timeout)
+
+
+def _has_others(route: Route, queue: MessageQueue) -> bool:
+    return any(other.broker_name != queue.broker_name for other in route.writable)
 
 
 def result_from(outgoing: Outgoing, queue: MessageQueue, answer: Command, status: SendStatus) -> SendResult:

@@ -32,6 +32,10 @@ DEFAULT_MEMBERS: Final[dict[str, Any]] = {
 }
 
 
+TOOL_GROUPS: Final = frozenset({"TOOLS_CONSUMER", "MONITOR_CONSUMER"})
+"""Groups of tools that look at messages (RocketMQ: ``MixAll.TOOLS_CONSUMER_GROUP``): always there, and never kept."""
+
+
 @attrs.frozen
 class GroupConfig:
     """One group. ``members`` holds everything RocketMQ keeps for it; the properties name what we use."""
@@ -117,6 +121,8 @@ class GroupTable:
         group = self._groups.get(name)
         if group is not None:
             return group
+        if name in TOOL_GROUPS:
+            return GroupConfig(name)
         check_group_name(name)
         if not self._auto_create:
             raise GroupNotFound(name)

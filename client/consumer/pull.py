@@ -11,7 +11,7 @@ from verniermq.client.consumer.subscription import ALL, Selector, TopicSubscript
 from verniermq.client.names import with_namespace
 from verniermq.client.options import ConnectionOptions
 from verniermq.client.results import PullResult
-from verniermq.kernel import MessageQueue, PeerUnreachable, check_group_name
+from verniermq.kernel import MessageQueue, PeerUnreachable, ResponseCode, UnexpectedAnswer, check_group_name
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group of tools that only look: every RocketMQ broker knows it, and it has no offsets."""
@@ -123,4 +123,12 @@ class PullConsumer(Client):
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Say where the group is in a queue: the offset of the next message it wants."""
         self._ensure_running()
-        await self._api.commit(await self._address(queue), self._wire_group, queue, offset, wait=True)
+        address = await self._address(queue)
+        try:
+            await self._api.commit(address, self._wire_group, queue, offset, wait=True)
+        except UnexpectedAnswer as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            # A broker that may create groups does so at the first pull, and at nothing else that we ask.
+            await self.pull(queue, offset, max_messages=1)
+            await self._api.commit(address, self._wire_group, queue, offset, wait=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 import attrs
 
 from verniermq.client import Admin, Message, Producer, PullConsumer, PullStatus, ReceivedMessage
+
+T = TypeVar("T")
 
 _numbers = count(1)
 
@@ -78,6 +80,14 @@ async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> Non
     with anyio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for happens in a client, which tells nobody
             await anyio.sleep(0.02)
+
+
+async def eventually(ask: Callable[[], Awaitable[T]], is_good: Callable[[T], object] = bool) -> T:
+    """Ask until the answer is good, and return it."""
+    with anyio.fail_after(PATIENCE):
+        while not is_good(answer := await ask()):  # noqa: ASYNC110 - the broker tells nobody
+            await anyio.sleep(0.05)
+    return answer
 
 
 def numbered(count_: int, start: int = 0) -> list[bytes]:

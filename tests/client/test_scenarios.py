@@ -1,4 +1,4 @@
-"""The whole client against a VernierMQ broker; ``tests/interop/test_python_client.py`` runs the same against Apache's."""
+"""The whole client against a VernierMQ broker; ``tests/interop/test_python_client.py`` has Apache's."""
 
 from __future__ import annotations
 

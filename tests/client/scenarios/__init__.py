@@ -1,4 +1,4 @@
-"""What the client does, as functions that run against any broker: VernierMQ's in ``make test``, Apache's in the interop suite.
+"""What the client does, as functions that run against any broker: ours in ``make test``, Apache's in the interop suite.
 
 The name of a scenario is the sentence that is true when it passes.
 """

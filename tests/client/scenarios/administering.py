@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import anyio
 import pytest
 
-from tests.client.place import Place, numbered, until
+from tests.client.place import Place, eventually, numbered, until
 from verniermq.client import Admin, Later, Message, PushConsumer, ReceivedMessage
 from verniermq.client.errors import MessageNotFound, NoRoute
 from verniermq.kernel import BadName
@@ -69,10 +68,7 @@ async def a_message_is_found_by_its_ids_and_keys(place: Place) -> None:
 
     async with Admin(namesrv=place.namesrv) as admin:
         by_offset = await admin.message(result.offset_message_id)
-        by_key: list[ReceivedMessage] = []
-        with anyio.fail_after(20):
-            while not by_key:
-                by_key = await admin.messages_by_key(topic, "K2")
+        by_key = await eventually(lambda: admin.messages_by_key(topic, "K2"))
         by_unique = await admin.message(result.message_id, topic)
         nothing = await admin.messages_by_key(topic, "K9")
         with pytest.raises(MessageNotFound, match="give the topic too"):
@@ -135,10 +131,7 @@ async def dead_letters_are_read_and_sent_again(place: Place) -> None:
 
     await place.send(topic, numbered(3), tags="T")
     async with consumer, Admin(namesrv=place.namesrv) as admin:
-        letters: list[ReceivedMessage] = []
-        with anyio.fail_after(20):
-            while len(letters) < 3:
-                letters = await admin.dead_letters(consumer.group)
+        letters = await eventually(lambda: admin.dead_letters(consumer.group), lambda found: len(found) == 3)
         repaired = True
         count = await admin.resend_dead_letters(consumer.group, keep=lambda letter: letter.body != b"1")
         await until(lambda: len(seen) == 2)

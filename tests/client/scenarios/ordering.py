@@ -6,8 +6,9 @@ from collections import defaultdict
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
-from tests.client.place import Place, numbered, until
+from tests.client.place import Place, eventually, numbered, until
 from verniermq.client import Admin, Later, Message, PushConsumer, ReceivedMessage
 
 
@@ -85,9 +86,7 @@ async def a_message_in_order_that_fails_too_often_is_buried(place: Place) -> Non
     await place.send(topic, numbered(2))
     async with consumer, Admin(namesrv=place.namesrv) as admin:
         await until(lambda: b"1" in seen)
-        with anyio.fail_after(20):
-            while not (letters := await admin.dead_letters(consumer.group)):
-                await anyio.sleep(0.05)
+        letters = await eventually(lambda: admin.dead_letters(consumer.group))
 
     assert seen == [b"0", b"0", b"0", b"1"]
     assert [letter.body for letter in letters] == [b"0"]
@@ -135,7 +134,7 @@ async def one_queue_is_a_global_order(place: Place) -> None:
 
     @consumer.on_message
     async def take(message: ReceivedMessage) -> None:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         seen.append(int(message.body))
 
     await place.send(topic, numbered(80))

@@ -22,9 +22,8 @@ from verniermq.kernel.traffic import Sending
 
 async def a_message_arrives_as_it_was_sent(place: Place) -> None:
     topic = await place.topic("whole")
-    message = Message(
-        topic, "Grüße 订单".encode(), tags="paid", keys=["K1", "K2"], properties={"price": "10", "who": "Jürgen"}, flag=7
-    )
+    properties = {"price": "10", "who": "Jürgen"}
+    message = Message(topic, "Grüße 订单".encode(), tags="paid", keys=["K1", "K2"], properties=properties, flag=7)
 
     async with place.producer() as producer:
         result = await producer.send(message)
