@@ -26,6 +26,9 @@ SMALL: Final = {
     # A test writes kilobytes; a gibibyte of address space per broker would only slow its start and end.
     "store.segment_size": "64MiB",
     "store.queue_entries": 10_000,
+    # The disk of a developer or of a CI machine may be fuller than a broker in production would accept.
+    "plugins.retention.disk_force_at": 100,
+    "plugins.retention.disk_refuse_at": 100,
     "log.level": "warning",
 }
 
