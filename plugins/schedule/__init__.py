@@ -21,6 +21,7 @@ from verniermq.kernel import (
     Duration,
     Handler,
     MessageIllegal,
+    NoPermission,
     PendingMessage,
     Property,
     RequestCode,
@@ -133,8 +134,11 @@ class Plugin:
         await self._timers.prepare()
 
     @hookimpl
-    @concerns(properties=(Property.DELAY, *TIMES))
-    def before_append(self, message: PendingMessage) -> None:
+    @concerns(properties=(Property.DELAY, *TIMES), topic_prefixes=(TIMER_TOPIC,))
+    def before_append(self, message: PendingMessage, connection: Connection | None) -> None:
+        if message.topic == TIMER_TOPIC and connection is not None:
+            # It could name any topic as the real one, past whoever guards that.
+            raise NoPermission(f"topic {TIMER_TOPIC!r} is the broker's own; producers may not send to it")
         if message.sys_flag & SysFlag.TRANSACTION_PREPARED or message.topic == HALF_TOPIC:
             return  # half a transaction waits for its commit first; the delay begins then
         level = level_of(message.properties)

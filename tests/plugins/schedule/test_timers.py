@@ -79,6 +79,13 @@ async def test_a_time_that_is_past_means_now_and_one_too_far_is_refused(tmp_path
         assert "'tomorrow'" in word.remark
 
 
+async def test_a_producer_may_not_write_to_the_timers_own_topic(tmp_path: Path) -> None:
+    async with served(tmp_path) as (_, client):
+        answer = await client.send(TIMER, REAL_TOPIC="secrets", REAL_QID=0, TIMER_OUT_MS=START_MS)
+
+        assert answer.code == ResponseCode.NO_PERMISSION
+
+
 async def test_what_is_sent_last_but_due_first_comes_first(tmp_path: Path) -> None:
     clock = ManualClock(START)
     async with served(tmp_path, clock) as (_, client):
