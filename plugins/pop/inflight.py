@@ -47,6 +47,9 @@ class InFlight:
         self._open: list[dict[int, CheckPoint]] = [{} for _ in range(QUEUES)]
         """Per revive queue: by place in the log, in its order."""
         self._next = [0] * QUEUES
+        """Per revive queue: where our next entry goes, if nobody else writes there."""
+        self._unread: list[tuple[int, int, int]] = []
+        """Entries that somebody else wrote: queue, first, and the one after the last."""
         self._due: list[tuple[int, int, CheckPoint]] = []
         self._sequence = count()
         self._finished = 0
@@ -86,9 +89,11 @@ class InFlight:
 
     def _append(self, queue: int, tag: str, body: bytes) -> Appended:
         now = self._broker.clock.now_ms()
-        appended = self._store.append(
-            PendingMessage(self.topic, queue, body, {Property.TAGS: tag}, born_timestamp=now)
-        )
+        # An Apache broker takes the newest of these times for how far its own clock of revivals has come.
+        properties = {Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(now)}
+        appended = self._store.append(PendingMessage(self.topic, queue, body, properties, born_timestamp=now))
+        if appended.queue_offset > self._next[queue]:
+            self._unread.append((queue, self._next[queue], appended.queue_offset))
         self._next[queue] = appended.queue_offset + 1
         return appended
 
@@ -131,14 +136,38 @@ class InFlight:
 
     def advance(self) -> None:
         """Commit how far nothing is in flight any more, and carry on what is in the way."""
+        self.catch_up()
         for queue, checkpoints in enumerate(self._open):
             while checkpoints and self._next[queue] - next(iter(checkpoints)) > REWRITE_AFTER:
                 checkpoint = checkpoints.pop(next(iter(checkpoints)))
                 checkpoint.revive_offset = self._append(queue, CHECKPOINT_TAG, checkpoint.encode()).queue_offset
                 checkpoints[checkpoint.revive_offset] = checkpoint
             low = next(iter(checkpoints), self._next[queue])
+            low = min([low, *[start for unread, start, _ in self._unread if unread == queue]])
             if low and self._broker.offsets.committed(GROUP, self.topic, queue) != low - 1:
                 self._broker.offsets.commit(GROUP, self.topic, queue, low - 1)
+
+    # --- what others wrote -----------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Take in entries that are not ours: an Apache broker sends its checkpoints by way of its timer, and the
+        timer may deliver them after this broker took over the store."""
+        for queue in range(QUEUES):
+            end = self._store.max_offset(self.topic, queue)
+            if end > self._next[queue]:
+                self._unread.append((queue, self._next[queue], end))
+                self._next[queue] = end
+        if not self._unread:
+            return
+        unread, self._unread = self._unread, []
+        for queue, start, end in unread:
+            if end > self._store.max_offset(self.topic, queue):
+                self._unread.append((queue, start, end))  # not dispatched yet; the next time
+                continue
+            self._read_queue(queue, start, end)
+            # They lie before entries of ours that we know already, and the first one is the low mark.
+            self._open[queue] = dict(sorted(self._open[queue].items()))
+        self._sort_out()
 
     # --- at the start ----------------------------------------------------------------------
 
@@ -149,26 +178,29 @@ class InFlight:
         had come, so what was popped just before a crash is not popped again beside being revived.
         """
         for queue in range(QUEUES):
-            self._read_queue(queue)
-        for checkpoint in list(self._by_key.values()):
+            committed = self._broker.offsets.committed(GROUP, self.topic, queue)
+            low, high = self._store.min_offset(self.topic, queue), self._store.max_offset(self.topic, queue)
+            self._next[queue] = high
+            self._read_queue(queue, max(-1 if committed is None else committed, low - 1) + 1, high)
+        for checkpoint in self._by_key.values():
             known = self._broker.offsets.committed(checkpoint.group, checkpoint.topic, checkpoint.queue_id)
             following = max(checkpoint.offsets, default=-1) + 1
             if known is None or known < following:
                 self._broker.offsets.commit(checkpoint.group, checkpoint.topic, checkpoint.queue_id, following)
-            if not checkpoint.open_offsets:
-                self._forget(checkpoint)
+        self._sort_out()
         self.advance()
         if self._by_key:
             logger.info("popped messages in flight found checkpoints=%d", len(self._by_key))
 
-    def _read_queue(self, queue_id: int) -> None:
-        committed = self._broker.offsets.committed(GROUP, self.topic, queue_id)
-        low, high = self._store.min_offset(self.topic, queue_id), self._store.max_offset(self.topic, queue_id)
-        position = min(max(-1 if committed is None else committed, low - 1) + 1, high)
-        self._next[queue_id] = high
+    def _sort_out(self) -> None:
+        """Forget checkpoints whose messages all turned out to be acknowledged."""
+        for checkpoint in [one for one in self._by_key.values() if not one.open_offsets]:
+            self._forget(checkpoint)
+
+    def _read_queue(self, queue_id: int, position: int, end: int) -> None:
         queue = self._store.queue(self.topic, queue_id)
-        while queue is not None and position < high:
-            entries = queue.entries(position, _READ_AT_ONCE)
+        while queue is not None and position < end:
+            entries = queue.entries(position, min(_READ_AT_ONCE, end - position))
             if not entries:
                 break
             for offset, size, _ in entries:

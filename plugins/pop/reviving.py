@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
 
 LONGEST_PAUSE: Final = 5.0
-"""Low marks are committed at least this often while anything happens."""
+"""Low marks are committed, and what others wrote into the revive log is found, at least this often."""
 
 _SHORTEST_PAUSE: Final = 0.02
 _TRY_AGAIN_MS: Final = 10_000
@@ -42,10 +42,9 @@ class Reviver:
             await self.revive_due()
             self._earlier = anyio.Event()
             due = self._inflight.next_due()
-            if due is None:
-                await self._earlier.wait()
-                continue
-            wait = min(max(due / 1000 - self._broker.clock.now(), _SHORTEST_PAUSE), LONGEST_PAUSE)
+            wait = LONGEST_PAUSE
+            if due is not None:
+                wait = min(max(due / 1000 - self._broker.clock.now(), _SHORTEST_PAUSE), LONGEST_PAUSE)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._sleep_then_cancel, wait, tasks.cancel_scope)
                 await self._earlier.wait()
@@ -57,6 +56,7 @@ class Reviver:
 
     async def revive_due(self) -> None:
         """Bring back everything whose time is over."""
+        self._inflight.advance()
         number = 0
         while checkpoint := self._inflight.take_due(self._broker.clock.now_ms()):
             try:

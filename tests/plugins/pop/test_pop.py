@@ -12,7 +12,7 @@ import pytest
 
 from tests.plugins.pop.popper import GROUP, RETRY, TOPIC, Consumer, consumer
 from tests.plugins.txn.peers import peer
-from verniermq.kernel import Broker, ConnectionLost, ManualClock, RequestCode, ResponseCode
+from verniermq.kernel import Broker, ConnectionLost, ManualClock, PendingMessage, RequestCode, ResponseCode
 from verniermq.kernel.testing import running_broker
 from verniermq.plugins.pop import inflight
 
@@ -594,3 +594,21 @@ async def test_without_the_plugin_its_requests_are_refused_by_its_name() -> None
     async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as it:
         for code in (RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE, RequestCode.QUERY_ASSIGNMENT):
             assert f"{code.name} ({code.value}) needs the plugin 'pop'" in (await it.ask(code)).remark
+
+
+async def test_checkpoints_that_somebody_else_wrote_are_found(tmp_path: Path) -> None:
+    """An Apache broker's timer delivers its checkpoints late, maybe when this broker has taken over its store."""
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock=clock) as broker, consumer(broker.address, broker.name) as it:
+        await send(it, b"a", b"b")
+        broker.offsets.commit(GROUP, TOPIC, 0, 2)
+        started = clock.now_ms()
+        theirs = {"so": 0, "pt": started, "it": 20_000, "bm": 0, "n": 2, "q": 0, "t": TOPIC, "c": GROUP, "ro": 0,
+                  "d": [0, 1], "bn": "other"}  # fmt: skip
+        ack = {"ao": 0, "so": 0, "c": GROUP, "t": TOPIC, "q": 0, "pt": started, "bn": "other"}
+        for tag, data in (("ck", theirs), ("ack", ack), ("ck", {"so": "nonsense"})):
+            broker.store.append(PendingMessage(LOG, 3, orjson.dumps(data), {"TAGS": tag}))
+
+        await clock.advance(21)
+
+        assert [one.body for one in await it.pop()] == [b"b"]
