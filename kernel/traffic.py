@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import attrs
 
 from verniermq.kernel.message import Message, MessageQueue
+from verniermq.kernel.remoting.command import Command
 
 
 class HostingClient(Protocol):
@@ -28,6 +29,18 @@ class HostingClient(Protocol):
 
         Raises:
             VernierMQError: it could not be sent.
+        """
+        ...
+
+    def broker_address(self, broker_name: str) -> str | None:
+        """Where the master of that name is, if a topic in use lives there."""
+        ...
+
+    async def request(self, address: str, command: Command, timeout: float) -> Command:
+        """Ask a broker something; any answer will do.
+
+        Raises:
+            RemotingError: there is none.
         """
         ...
 

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import attrs
 
-from verniermq.kernel import Declaration, FaultStrategy, hookimpl, setting
+from verniermq.kernel import (
+    AUTO_CREATE_TOPIC,
+    Command,
+    Declaration,
+    FaultStrategy,
+    HostingClient,
+    RequestCode,
+    hookimpl,
+    setting,
+)
+from verniermq.plugins.fault.detector import keep_probing
 from verniermq.plugins.fault.fewest_failures import FailureCounts, FewestFailures
 from verniermq.plugins.fault.flag import Flag, FlagWithReset
 from verniermq.plugins.fault.latency import Latency, LatencyTable
 from verniermq.plugins.fault.rotation import Rotation
 from verniermq.plugins.fault.round_robin import RoundRobin
 from verniermq.plugins.fault.timeout import Timeout, TimeoutMap
+
+PROBED: Final = {"topic": AUTO_CREATE_TOPIC, "queueId": "0"}
+"""What a probe asks for: something that every broker can answer from memory."""
 
 
 @attrs.frozen
@@ -73,7 +87,21 @@ class Plugin:
         api=1, config=Config, summary="Keeps producers away from brokers that fail or are slow."
     )
     config: Config
+    _client: HostingClient | None = attrs.field(default=None, init=False)
+
+    @hookimpl
+    def client_started(self, client: HostingClient) -> None:
+        self._client = client
 
     @hookimpl
     def fault_strategy(self, name: str) -> FaultStrategy | None:
-        return make_strategy(name, self.config)
+        strategy = make_strategy(name, self.config)
+        client = self._client
+        if client is not None and isinstance(strategy, LatencyTable) and self.config.latency.detect:
+            timeout = self.config.latency.detect_timeout_ms / 1000
+
+            async def probe(address: str) -> object:
+                return await client.request(address, Command.request(RequestCode.GET_MAX_OFFSET, dict(PROBED)), timeout)
+
+            client.spawn(partial(keep_probing, strategy, client.broker_address, probe))
+        return strategy

@@ -96,7 +96,8 @@ class LatencyTable:
     def record(self, broker_name: str, latency_ms: float, *, failed: bool, reachable: bool = True) -> None:
         health = self._health_of.setdefault(broker_name, BrokerHealth(latency_ms))
         health.latency_ms = latency_ms
-        health.reachable = reachable
+        # Without a detector, nobody would find out that a broker can be reached again (as in RocketMQ).
+        health.reachable = reachable or not self.settings.detect
         rest = self.settings.rest_after(self.settings.failure_counts_as_ms if failed else latency_ms)
         if rest > 0:
             health.available_from_ms = max(health.available_from_ms, self._clock_ms() + rest)

@@ -11,6 +11,7 @@ to twice more. ``python -m tests.plugins.fault.simulation`` writes the picture.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -64,47 +65,56 @@ def _takes_ms(broker: str, second: int) -> float:
 
 # --- the picture ---------------------------------------------------------------------------
 
+Tries = Mapping[str, Mapping[str, Sequence[int]]]
+"""Strategy → broker → how many tries in each step of time."""
+
 COLOURS: Final = {"broker-a": "#2a9d8f", "broker-b": "#e9a03b", "broker-c": "#c8553d"}
 LEFT, TOP, ROW, CELL, MOST = 130, 56, 64, 9, 24
 
 
 def picture() -> str:
-    """One row per strategy: tries per second, stacked by broker."""
-    width, height = LEFT + CELL * DURATION_S + 20, TOP + ROW * len(STRATEGIES) + 34
+    """The simulation."""
+    marks = [f"{second} s" for second in range(0, DURATION_S + 1, 10)]
+    return draw({name: sends_per_second(name) for name in STRATEGIES}, SLOW_S, DEAD_S, marks)
+
+
+def draw(tries: Tries, slow: range, dead: range, marks: Sequence[str], what: str = "tries per second") -> str:
+    """One row per strategy: tries per step of time, stacked by broker; ``marks`` stand under each tenth step."""
+    steps = len(next(iter(next(iter(tries.values())).values())))
+    width, height = LEFT + CELL * steps + 20, TOP + ROW * len(tries) + 34
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         'font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
     ]
-    for number, (broker, what) in enumerate([("broker-a", "well"), ("broker-b", "slow"), ("broker-c", "dead")]):
+    for number, (broker, state) in enumerate([("broker-a", "well"), ("broker-b", "slow"), ("broker-c", "dead")]):
         x = LEFT + number * 130
         parts.append(f'<rect x="{x}" y="8" width="12" height="12" fill="{COLOURS[broker]}"/>')
-        parts.append(f'<text x="{x + 18}" y="18">{broker} ({what})</text>')
-    for label, span, y in (("broker-b is slow", SLOW_S, 28), ("broker-c is dead", DEAD_S, 40)):
+        parts.append(f'<text x="{x + 18}" y="18">{broker} ({state})</text>')
+    for label, span, y in (("broker-b is slow", slow, 28), ("broker-c is dead", dead, 40)):
         colour = COLOURS[label[:8]]
         x, length = LEFT + span.start * CELL, len(span) * CELL
         parts.append(f'<rect x="{x}" y="{y}" width="{length}" height="10" fill="{colour}" opacity="0.35"/>')
         parts.append(f'<text x="{x + 4}" y="{y + 9}" font-size="9">{label}</text>')
-    for row, name in enumerate(STRATEGIES):
+    for row, (name, by_broker) in enumerate(tries.items()):
         base = TOP + ROW * (row + 1) - 8
         parts.append(f'<text x="8" y="{base - 18}">{name}</text>')
-        tries = sends_per_second(name)
-        for second in range(DURATION_S):
+        for step in range(steps):
             y = float(base)
             for broker in BROKERS:
-                bar = min(tries[broker][second], 3 * MOST) * (ROW - 16) / (1.6 * MOST)
+                bar = min(by_broker[broker][step], 3 * MOST) * (ROW - 16) / (1.6 * MOST)
                 y -= bar
                 if bar:
                     parts.append(
-                        f'<rect x="{LEFT + second * CELL}" y="{y:.1f}" width="{CELL - 1}" height="{bar:.1f}" '
+                        f'<rect x="{LEFT + step * CELL}" y="{y:.1f}" width="{CELL - 1}" height="{bar:.1f}" '
                         f'fill="{COLOURS[broker]}"/>'
                     )
-        parts.append(f'<path d="M{LEFT} {base}.5H{LEFT + CELL * DURATION_S}" stroke="#555555"/>')
+        parts.append(f'<path d="M{LEFT} {base}.5H{LEFT + CELL * steps}" stroke="#555555"/>')
     parts += [
-        f'<text x="{LEFT + second * CELL - 4}" y="{height - 18}" font-size="10">{second} s</text>'
-        for second in range(0, DURATION_S + 1, 10)
+        f'<text x="{LEFT + number * 10 * CELL - 4}" y="{height - 18}" font-size="10">{mark}</text>'
+        for number, mark in enumerate(marks)
     ]
-    parts.append(f'<text x="{LEFT}" y="{height - 4}" font-size="10">tries per second, stacked by broker</text>')
+    parts.append(f'<text x="{LEFT}" y="{height - 4}" font-size="10">{what}, stacked by broker</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -123,7 +123,7 @@ def test_a_later_rest_extends_an_earlier_one(clock: Clock) -> None:
 
 
 def test_slow_brokers_come_before_unreachable_ones(clock: Clock) -> None:
-    table = LatencyTable(Latency(), clock, Rotation(Random(1)))
+    table = LatencyTable(Latency(detect=True), clock, Rotation(Random(1)))
 
     table.record("a", 20, failed=True, reachable=False)
     table.record("b", 2000, failed=False)
@@ -133,8 +133,17 @@ def test_slow_brokers_come_before_unreachable_ones(clock: Clock) -> None:
     assert brokers(table, last="b") == {"a", "b", "c"}, "when nothing fits, plain round robin"
 
 
-def test_a_success_makes_a_broker_reachable_but_its_rest_goes_on(clock: Clock) -> None:
+def test_without_a_detector_no_broker_counts_as_unreachable(clock: Clock) -> None:
     table = LatencyTable(Latency(), clock, Rotation(Random(1)))
+
+    table.record("a", 20, failed=True, reachable=False)
+
+    assert table.is_reachable("a")
+    assert not table.is_available("a")
+
+
+def test_a_success_makes_a_broker_reachable_but_its_rest_goes_on(clock: Clock) -> None:
+    table = LatencyTable(Latency(detect=True), clock, Rotation(Random(1)))
     table.record("a", 20, failed=True, reachable=False)
 
     table.record("a", 3, failed=False)
@@ -167,7 +176,7 @@ async def _answer(address: str) -> str:
 
 @pytest.mark.anyio
 async def test_a_probe_that_is_answered_makes_a_broker_reachable(clock: Clock) -> None:
-    table = LatencyTable(Latency(detect_timeout_ms=1), clock, Rotation(Random(1)))
+    table = LatencyTable(Latency(detect=True, detect_timeout_ms=1), clock, Rotation(Random(1)))
     table.record("a", 20, failed=True, reachable=False)
 
     await probe_once(table, {"a": "10.0.0.1:10911"}.get, _no_answer)
