@@ -22,8 +22,8 @@ _LONGEST: Final = 64
 _POWERS: Final = [tuple(pow(31, n - 1 - i, 1 << 32) for i in range(n)) for n in range(_LONGEST + 1)]
 _SHIFT: Final = [pow(31, n, 1 << 32) for n in range(_LONGEST + 1)]
 
-_UNIQUE_KEY: Final = 32
-"""Characters of a unique key: address, process and class loader (20), milliseconds (8), counter (4)."""
+_UNIQUE_KEYS: Final = (32, 56)
+"""Characters of a unique key: address, process, class loader (20, or 44 with IPv6), milliseconds (8), counter (4)."""
 
 
 @lru_cache(maxsize=4096)
@@ -34,15 +34,15 @@ def hash_of(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def _before_counter(head: str) -> int:
-    return hash_of(head[:20]) * _SHIFT[8] + _hash(head[20:])
+    return hash_of(head[:-8]) * _SHIFT[8] + _hash(head[-8:])
 
 
 def key_hash(topic: str, key: str) -> int:
     """The number that stands for ``topic#key`` in an index file, 0 to 2^31 - 1."""
     length = len(key)
     before = hash_of(f"{topic}#")
-    if length == _UNIQUE_KEY and key.isascii():
-        value = before * _SHIFT[_UNIQUE_KEY] + _before_counter(key[:-4]) * _SHIFT[4]
+    if length in _UNIQUE_KEYS and key.isascii():
+        value = before * _SHIFT[length] + _before_counter(key[:-4]) * _SHIFT[4]
         value += ord(key[-4]) * 29791 + ord(key[-3]) * 961 + ord(key[-2]) * 31 + ord(key[-1])
     elif length <= _LONGEST and key.isascii():
         value = before * _SHIFT[length] + _hash(key)
