@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from verniermq.kernel import Command, RequestCode, connect
+from verniermq.kernel import Command, RequestCode, connect, decode_records
 from verniermq.kernel.testing import BrokerProcess, broker_process
 
+from .apache import ApacheBroker
 from .drivers import Driver, DriverRun
 from .wire import create_topic
 
@@ -122,3 +123,126 @@ def test_a_request_gets_its_reply(driver: Driver, broker: BrokerProcess) -> None
     assert [event["answer"] for event in run.events("answered")] == [f"answer to question {n}" for n in range(3)]
     assert {event["status"] for event in run.events("replied")} == {"SEND_OK"}
     assert run.events("failed") == []
+
+
+# --- stores change hands -------------------------------------------------------------------
+
+# What our brokers for tests write with; Apache's has to be told.
+SIZES = {"mappedFileSizeCommitLog": str(64 << 20), "mappedFileSizeConsumeQueue": str(10_000 * 20)}
+
+
+@pytest.mark.parametrize("driver", ["java5"], indirect=True)
+def test_an_apache_broker_goes_on_with_open_transactions(driver: Driver, tmp_path: Path) -> None:
+    with broker_process(tmp_path / "store") as ours:
+        create_topic(ours.broker, ours.namesrv, TOPIC)
+        first = driver.start(
+            "transaction", namesrv=ours.namesrv, topic=TOPIC, group="payers", outcomes="commit,unknown,rollback",
+            answer="unknown", stay=90,
+        )  # fmt: skip
+        first.wait_for("all-sent", timeout=60)
+        until(lambda: _asked(ours, first), "a check, which puts a copy back")
+        first.kill()
+
+    # Its time-out stays above the 3 s after which it notes a rollback, or it asks about what is done with.
+    properties = {**SIZES, "transactionCheckInterval": "4000"}
+    with ApacheBroker(tmp_path, store=tmp_path / "store", properties=properties) as theirs:
+        address = {"namesrv": theirs.namesrv, "topic": TOPIC}
+        consumer = driver.start("consume", **address, group="readers", expect=2, timeout=90, linger_ms=3000)
+        second = driver.start(
+            "transaction", **address, group="payers", outcomes="rollback", start=100, answer="commit", stay=90
+        )
+        consumer.finish(timeout=120)
+
+    assert sorted(set(indexes(consumer, "received"))) == [0, 1]
+    assert set(indexes(second, "checked")) == {1}
+
+
+def test_an_apache_broker_goes_on_with_popped_messages(tmp_path: Path) -> None:
+    with broker_process(tmp_path / "store") as ours:
+        create_topic(ours.broker, ours.namesrv, "popped")
+        asyncio.run(_send(ours.broker, "popped", 3))
+        popped = asyncio.run(_pop(ours.broker, acknowledge=1))
+        assert len(popped) == 3
+
+    # Checkpoints name the broker that has the messages, so it must keep its name.
+    properties = {**SIZES, "brokerName": "broker-a"}
+    with ApacheBroker(tmp_path, store=tmp_path / "store", properties=properties) as theirs:
+        again = asyncio.run(_pop_until(theirs.broker, 2))
+
+    assert sorted(again) == sorted(popped[1:])
+
+
+@pytest.mark.parametrize("driver", ["java5"], indirect=True)
+def test_this_broker_goes_on_with_the_transactions_of_an_apache_broker(driver: Driver, tmp_path: Path) -> None:
+    with ApacheBroker(tmp_path, store=tmp_path / "store", properties=SIZES) as theirs:
+        create_topic(theirs.broker, theirs.namesrv, TOPIC)
+        first = driver.start(
+            "transaction", namesrv=theirs.namesrv, topic=TOPIC, group="payers", outcomes="commit,unknown,rollback",
+            answer="unknown", stay=90,
+        )  # fmt: skip
+        first.wait_for("all-sent", timeout=60)
+        first.kill()
+        theirs.stop()
+
+    with broker_process(tmp_path / "store") as ours:
+        address = {"namesrv": ours.namesrv, "topic": TOPIC}
+        consumer = driver.start("consume", **address, group="readers", expect=2, timeout=90, linger_ms=1500)
+        second = driver.start(
+            "transaction", **address, group="payers", outcomes="rollback", start=100, answer="commit", stay=90
+        )
+        second.wait_for("all-sent", timeout=60)
+        until(lambda: _asked(ours, second), "a question to the second producer")
+        consumer.finish(timeout=90)
+
+    assert sorted(indexes(consumer, "received")) == [0, 1]
+    assert set(indexes(second, "checked")) == {1}
+
+
+async def _send(address: str, topic: str, count: int) -> None:
+    connection = await connect(address)
+    for number in range(count):
+        fields = {
+            "a": "senders", "b": topic, "c": "TBW102", "d": "4", "e": str(number), "f": "0", "h": "0",
+            "g": str(time.time_ns() // 1_000_000), "i": f"KEYS\x01key-{number}\x02",
+        }  # fmt: skip
+        assert (await connection.request(Command.request(RequestCode.SEND_MESSAGE_V2, fields, b"popped"))).code == 0
+    connection.close()
+
+
+async def _pop(address: str, acknowledge: int = 0, wait_ms: int = 0) -> list[str]:
+    """Pop everything, for ten seconds, and acknowledge the first so many; the answer is the messages' keys."""
+    connection = await connect(address)
+    try:
+        fields = {
+            "consumerGroup": "poppers", "topic": "popped", "queueId": "-1", "maxMsgNums": "32",
+            "invisibleTime": "10000", "pollTime": str(wait_ms), "bornTime": "0", "initMode": "0",
+        }  # fmt: skip
+        answer = await connection.request(Command.request(RequestCode.POP_MESSAGE, fields), timeout=30)
+        if answer.code != 0:
+            return []
+        starts = {}
+        for text in answer.ext["startOffsetInfo"].split(";"):
+            mark, queue_id, start = text.split(" ")
+            starts[mark, int(queue_id)] = start
+        messages = decode_records(answer.body)
+        for message in messages[:acknowledge]:
+            handle = [
+                starts["0", message.queue_id], answer.ext["popTime"], answer.ext["invisibleTime"],
+                answer.ext["reviveQid"], "0", "any", str(message.queue_id), str(message.queue_offset),
+            ]  # fmt: skip
+            ack = {
+                "consumerGroup": "poppers", "topic": "popped", "queueId": str(message.queue_id),
+                "offset": str(message.queue_offset), "extraInfo": " ".join(handle),
+            }  # fmt: skip
+            assert (await connection.request(Command.request(RequestCode.ACK_MESSAGE, ack))).code == 0
+        return [message.properties["KEYS"] for message in messages]
+    finally:
+        connection.close()
+
+
+async def _pop_until(address: str, count: int) -> list[str]:
+    found: list[str] = []
+    deadline = time.monotonic() + 90
+    while len(found) < count and time.monotonic() < deadline:
+        found += await _pop(address, wait_ms=5000)
+    return found
