@@ -13,3 +13,7 @@ In reading order::
 
 Nothing here imports pyspark, pyarrow or numpy before it needs them: the broker and the command line do without.
 """
+
+from verniermq.contrib.spark.session import register, session
+
+__all__ = ["register", "session"]

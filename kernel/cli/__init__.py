@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "tail": ("verniermq.client.cli:tail", "Print messages as they come."),
     "dlq": ("verniermq.plugins.retry.command:dlq", "Look at dead letters, and send them again."),
     "store": ("verniermq.kernel.cli.store:store", "Look at the files of a stopped broker, and mend them."),
+    "spark": ("verniermq.contrib.spark.command:spark", "Export topics with Spark, or look at them."),
     "flow": ("verniermq.plugins.flow.command:flow", "See the flow control of running brokers."),
 }
 """Name → where it is, and its line in the help, which must not cost the import of all of them."""

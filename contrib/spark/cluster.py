@@ -1,0 +1,279 @@
+"""Where topics live and how far their queues go, asked of name servers and brokers.
+
+A broker may go away and come back, at the same address or another: what fails is tried again for a while, with a
+fresh look at the route.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+import orjson
+
+from verniermq.contrib.spark.errors import BrokerGone, NoSuchTopic, SparkError
+from verniermq.contrib.spark.wire import Wire
+from verniermq.kernel import (
+    Command,
+    MessageQueue,
+    Perm,
+    RemotingError,
+    RequestCode,
+    ResponseCode,
+    UnexpectedAnswer,
+    parse_fastjson,
+    request_name,
+)
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
+
+SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "CID_", "SCHEDULE_TOPIC_XXXX")
+SYSTEM_NAMES: Final = frozenset(
+    {
+        "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC", "BenchmarkTest",
+        "CHECKPOINT_TOPIC",
+    }
+)  # fmt: skip
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether a topic is a broker's own; a pattern does not match it, it has to be named."""
+    return name in SYSTEM_NAMES or name.startswith(SYSTEM_PREFIXES)
+
+
+@attrs.frozen
+class Bounds:
+    """What a queue has: offsets from ``low`` to just before ``high``."""
+
+    low: int
+    high: int
+
+
+class Refused(SparkError):
+    """A broker or a name server answered no; trying again would not help."""
+
+    def __init__(self, address: str, code: int, answer: Command) -> None:
+        super().__init__(f"{address} refused {request_name(code)}: {answer.remark or answer.code}")
+        self.code = answer.code
+
+
+def expect(answer: Command, code: int, address: str) -> Command:
+    """The answer, if it is a success.
+
+    Raises:
+        UnexpectedAnswer: the peer is busy or failing just now.
+        Refused: it is not.
+    """
+    if answer.code == ResponseCode.SUCCESS:
+        return answer
+    if answer.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE):
+        raise UnexpectedAnswer(address, request_name(code), answer.code, answer.remark)
+    raise Refused(address, code, answer)
+
+
+class Cluster:
+    """The brokers behind some name servers, with one connection to each that was asked something."""
+
+    def __init__(self, name_servers: Sequence[str], retry_seconds: float = 30.0) -> None:
+        self.name_servers = list(name_servers)
+        self.retry_seconds = retry_seconds
+        self._wires: dict[str, Wire] = {}
+        self._addresses: dict[str, str] = {}
+        """Broker name → its address."""
+        self._without_ranges: set[str] = set()
+        """Brokers that do not have the ``spark`` plugin."""
+
+    def close(self) -> None:
+        for wire in self._wires.values():
+            wire.close()
+        self._wires.clear()
+
+    def forget(self) -> None:
+        """Look for the brokers anew: one that went away may come back elsewhere."""
+        self._addresses.clear()
+
+    def patiently(self, what: str, work: Callable[[], Result]) -> Result:
+        """Do something, again and again if a peer is not there, until the patience is over.
+
+        Raises:
+            BrokerGone: it is.
+        """
+        deadline = time.monotonic() + self.retry_seconds
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return work()
+            except RemotingError as error:
+                self.forget()
+                if time.monotonic() + pause > deadline:
+                    raise BrokerGone(what, self.retry_seconds, error) from error
+                logger.warning("%s: %s; trying again in %.1f s", what, error, pause)
+            time.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def ask(self, address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+        """One request to one address, on the connection that is kept for it; the answer whatever its code."""
+        return self.wire(address).ask(code, ext, body)
+
+    def wire(self, address: str) -> Wire:
+        return self._wires.setdefault(address, Wire(address))
+
+    # --- name servers ----------------------------------------------------------------------
+
+    def _ask_name_server(self, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
+        failure: Exception | None = None
+        for address in list(self.name_servers):
+            try:
+                return self.ask(address, code, ext)
+            except RemotingError as error:
+                failure = error
+                self.name_servers.append(self.name_servers.pop(0))  # the next one first, the next time
+        assert failure is not None, "there is at least one name server"
+        raise failure
+
+    def topics(self) -> list[str]:
+        """Every topic there is, the brokers' own too."""
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        answer = self.patiently("list the topics", lambda: self._ask_name_server(code))
+        return sorted(parse_fastjson(expect(answer, code, self.name_servers[0]).body).get("topicList") or [])
+
+    def route(self, topic: str, writable: bool = False) -> list[MessageQueue] | None:
+        """The queues of a topic that can be read (or written); ``None`` if there is no such topic."""
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        answer = self._ask_name_server(code, {"topic": topic, "acceptStandardJsonOnly": "true"})
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        data = parse_fastjson(expect(answer, code, self.name_servers[0]).body)
+        for broker in data.get("brokerDatas") or []:
+            addresses = {int(number): address for number, address in broker["brokerAddrs"].items()}
+            if addresses and (0 in addresses or not writable):
+                self._addresses[broker["brokerName"]] = addresses[min(addresses)]
+        count, needed = ("writeQueueNums", Perm.WRITE) if writable else ("readQueueNums", Perm.READ)
+        return sorted(
+            MessageQueue(topic, queues["brokerName"], number)
+            for queues in data.get("queueDatas") or []
+            if queues["brokerName"] in self._addresses and int(queues.get("perm", 6)) & needed
+            for number in range(int(queues[count]))
+        )
+
+    def queues(self, topics: Iterable[str], writable: bool = False) -> list[MessageQueue]:
+        """The queues of all these topics.
+
+        Raises:
+            NoSuchTopic: one of them does not exist.
+            BrokerGone: nobody can be asked.
+        """
+        found: list[MessageQueue] = []
+        missing = []
+        for topic in topics:
+            route = self.patiently(f"find topic {topic!r}", lambda topic=topic: self.route(topic, writable))  # type: ignore[misc]
+            if route is None:
+                missing.append(topic)
+            else:
+                found += route
+        if missing:
+            raise NoSuchTopic(missing, ", ".join(self.name_servers), self.topics())
+        return found
+
+    def address(self, queue: MessageQueue) -> str:
+        """Where a queue's broker is.
+
+        Raises:
+            RemotingError: nobody knows at the moment.
+        """
+        if queue.broker_name not in self._addresses:
+            self.route(queue.topic)
+        address = self._addresses.get(queue.broker_name)
+        if address is None:
+            why = f"no name server of {', '.join(self.name_servers)} knows broker {queue.broker_name!r} at the moment"
+            raise UnexpectedAnswer(self.name_servers[0], "GET_ROUTEINFO_BY_TOPIC", ResponseCode.TOPIC_NOT_EXIST, why)
+        return address
+
+    # --- brokers ---------------------------------------------------------------------------
+
+    def bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
+        """Where each queue begins and ends now."""
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        found: dict[MessageQueue, Bounds] = {}
+        for name, some in by_broker.items():
+            what = f"ask broker {name!r} where its queues end"
+            found |= self.patiently(what, lambda some=some: self._bounds(some))  # type: ignore[misc]
+        return found
+
+    def _bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
+        address = self.address(queues[0])
+        if address not in self._without_ranges:
+            names = sorted({queue.topic for queue in queues})
+            answer = self.ask(address, RequestCode.GET_QUEUE_RANGES, body=orjson.dumps(names))
+            if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                topics = orjson.loads(expect(answer, RequestCode.GET_QUEUE_RANGES, address).body)["topics"]
+                return {queue: _bounds_in(topics, queue) for queue in queues}
+            self._without_ranges.add(address)
+        return {
+            queue: Bounds(
+                self._offset(address, RequestCode.GET_MIN_OFFSET, queue),
+                self._offset(address, RequestCode.GET_MAX_OFFSET, queue),
+            )
+            for queue in queues
+        }
+
+    def _offset(self, address: str, code: RequestCode, queue: MessageQueue, **more: str) -> int:
+        ext = {"topic": queue.topic, "queueId": str(queue.queue_id), **more}
+        return int(expect(self.ask(address, code, ext), code, address).ext["offset"])
+
+    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message that was stored at or after a time."""
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        return self.patiently(
+            f"find the offset of {timestamp_ms} ms in {queue}",
+            lambda: self._offset(self.address(queue), code, queue, timestamp=str(timestamp_ms)),
+        )
+
+    def committed(self) -> dict[str, dict[str, dict[str, dict[str, int]]]]:
+        """How far the groups are: group → topic → broker → queue → offset. Only brokers with the plugin tell."""
+        found: dict[str, dict[str, dict[str, dict[str, int]]]] = {}
+        for name, address in self.brokers().items():
+            answer = self.ask(address, RequestCode.GET_QUEUE_RANGES, {"groups": "true"}, b"[]")
+            if answer.code != ResponseCode.SUCCESS:
+                continue
+            for group, topics in orjson.loads(answer.body)["groups"].items():
+                for topic, queues in topics.items():
+                    found.setdefault(group, {}).setdefault(topic, {})[name] = queues
+        return found
+
+    def brokers(self) -> dict[str, str]:
+        """Every broker's name and address."""
+        code = RequestCode.GET_BROKER_CLUSTER_INFO
+        answer = self.patiently("list the brokers", lambda: self._ask_name_server(code))
+        table = parse_fastjson(expect(answer, code, self.name_servers[0]).body).get("brokerAddrTable") or {}
+        return {
+            name: data["brokerAddrs"][min(data["brokerAddrs"], key=int)]
+            for name, data in table.items()
+            if data.get("brokerAddrs")
+        }
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Publish how far a group is, so that its lag is seen where people look for it."""
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        for queue, offset in offsets.items():
+            ext = {
+                "consumerGroup": group, "topic": queue.topic, "queueId": str(queue.queue_id),
+                "commitOffset": str(offset),
+            }  # fmt: skip
+            address = self.address(queue)
+            expect(self.ask(address, code, ext), code, address)
+
+
+def _bounds_in(topics: dict[str, Any], queue: MessageQueue) -> Bounds:
+    found = topics.get(queue.topic, {}).get(str(queue.queue_id), {})
+    return Bounds(found.get("min", 0), found.get("max", 0))

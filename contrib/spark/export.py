@@ -1,0 +1,288 @@
+"""``verniermq spark export``: topics into Parquet, each message exactly once, and tables about them.
+
+::
+
+    OUT/messages/topic=orders/dt=2026-03-01/batch=1f0c2d3e-7/part-….parquet
+    OUT/topics/batch=1f0c2d3e-7/…      per topic: counts, bytes, rate, delays, retries
+    OUT/groups/batch=1f0c2d3e-7/…      per consumer group: how far it is, its lag, retries, dead letters
+    OUT/_checkpoint/                   Spark's own: how far the export is
+
+Spark notes a batch's offsets before the batch runs, and a batch writes folders that carry its number: repeated after a
+crash it replaces what the first try left behind. So any reader sees each message once, not only one that understands
+the log of Spark's own file sink. Two exports at a time would write the same folders; a lock file tells the second.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from verniermq.contrib.spark.cluster import Cluster
+from verniermq.contrib.spark.errors import SparkError
+from verniermq.contrib.spark.offsets import from_json
+from verniermq.contrib.spark.progress import Progress
+from verniermq.contrib.spark.session import session
+from verniermq.contrib.spark.tables import group_rows, write_groups, write_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+logger = logging.getLogger(__name__)
+
+EVERYTHING: Final = "[^%].*|%RETRY%.*|%DLQ%.*"
+"""All topics but the brokers' own."""
+
+CONF: Final = {
+    # Rows of several topics in one task: a writer for each, instead of sorting the rows first.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.streaming.stopTimeout": "30s",
+    "spark.sql.shuffle.partitions": "4",
+}
+POLL_SECONDS: Final = 0.25
+LOCK_WAIT_SECONDS: Final = 30.0
+
+
+@attrs.frozen(kw_only=True)
+class Export:
+    """What to export, and where to."""
+
+    out: str
+    name_server: str
+    topics: tuple[str, ...] = ()
+    """Empty for all but the brokers' own."""
+    checkpoint: str = ""
+    master: str | None = None
+    conf: dict[str, str] = attrs.Factory(dict)
+    starting: str = "earliest"
+    batch_rows: int = 1_000_000
+    interval: float | None = None
+    """Seconds between batches of an export that does not end; ``None`` for one that ends with what is there."""
+    group: str = "spark-export"
+    fail_on_data_loss: bool = True
+    tables: bool = True
+    retry_timeout: str = "60s"
+
+    @property
+    def local_out(self) -> Path | None:
+        """The output's folder, if it is on this machine."""
+        return None if "://" in self.out else Path(self.out)
+
+    @property
+    def checkpoint_location(self) -> str:
+        return self.checkpoint or f"{self.out.rstrip('/')}/_checkpoint"
+
+
+class ExportFailed(SparkError):
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the export stopped: {why}")
+
+
+class ExportRuns(SparkError):
+    def __init__(self, lock: Path, pids: object) -> None:
+        super().__init__(f"another export writes there already (processes {pids}, see {lock}); stop it first")
+
+
+def run(export: Export, progress: Progress) -> int:
+    """Export until everything is there, or until interrupted; return how many rows.
+
+    Raises:
+        ExportFailed: with the reason that matters.
+        ExportRuns: there is one already.
+    """
+    lock = ExportLock(export.local_out) if export.local_out is not None else None
+    if lock is not None:
+        lock.take()
+        _clean(export.local_out)
+    spark = session(export.master, {**CONF, **export.conf}, "verniermq-export")
+    spark.sparkContext.setLogLevel("OFF" if logger.getEffectiveLevel() > logging.DEBUG else "WARN")
+    if lock is not None:
+        lock.note(_java_pid(spark))
+    cluster = Cluster(export.name_server.split(";"), 5.0)
+    try:
+        query = start(spark, export)
+        return _watch(query, export, cluster, progress)
+    finally:
+        cluster.close()
+        if lock is not None:
+            lock.release()
+
+
+def start(spark: SparkSession, export: Export) -> StreamingQuery:
+    """Start the query; batches run in the background."""
+    reader = (
+        spark.readStream.format("verniermq")
+        .option("nameServer", export.name_server)
+        .option("startingOffsets", export.starting)
+        .option("maxOffsetsPerTrigger", str(export.batch_rows))
+        .option("failOnDataLoss", str(export.fail_on_data_loss).lower())
+        .option("retryTimeout", export.retry_timeout)
+    )
+    if export.topics:
+        reader = reader.option("subscribe", ",".join(export.topics))
+    else:
+        reader = reader.option("subscribePattern", EVERYTHING)
+    writer = BatchWriter(export)
+    stream = reader.load().writeStream.foreachBatch(writer).option("checkpointLocation", export.checkpoint_location)
+    if export.interval is None:
+        stream = stream.trigger(availableNow=True)
+    else:
+        stream = stream.trigger(processingTime=f"{export.interval:g} seconds")
+    query = stream.start()
+    writer.started(str(query.id))
+    return query
+
+
+class BatchWriter:
+    """Writes one micro-batch; Spark calls it, again with the same number after a crash."""
+
+    def __init__(self, export: Export) -> None:
+        self._export = export
+        self._query_id = ""
+        self._is_started = threading.Event()
+
+    def started(self, query_id: str) -> None:
+        """The query's id, which is the same after every restart from the same checkpoint."""
+        self._query_id = query_id
+        self._is_started.set()
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        from pyspark.sql import functions as f
+
+        self._is_started.wait()
+        spark = rows.sparkSession
+        batch = f"{self._query_id[:8]}-{number}"
+        out = self._export.out.rstrip("/")
+        (
+            rows.coalesce(spark.sparkContext.defaultParallelism)
+            .withColumn("dt", f.date_format("storeTimestamp", "yyyy-MM-dd"))
+            .withColumn("batch", f.lit(batch))
+            .write.mode("overwrite")
+            .option("partitionOverwriteMode", "dynamic")
+            .option("compression", "zstd")
+            .partitionBy("topic", "dt", "batch")
+            .parquet(f"{out}/messages")
+        )
+        if self._export.tables:
+            counts = write_topics(spark, out, batch)
+            cluster = Cluster(self._export.name_server.split(";"), 5.0)
+            try:
+                write_groups(spark, out, batch, group_rows(cluster, counts))
+            finally:
+                cluster.close()
+
+
+def _watch(query: StreamingQuery, export: Export, cluster: Cluster, progress: Progress) -> int:
+    seen = -1
+    try:
+        while True:
+            active = query.isActive
+            for one in query.recentProgress:
+                if one["batchId"] > seen and one["numInputRows"]:
+                    seen = one["batchId"]
+                    _publish(export, cluster, one["sources"][0])
+                    progress.batch(one)
+            if not active:
+                break
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        query.stop()
+        progress.interrupted()
+    error = query.exception()
+    if error is not None:
+        raise ExportFailed(reason_of(str(error)))
+    progress.done()
+    return progress.rows
+
+
+def _publish(export: Export, cluster: Cluster, source: dict[str, Any]) -> None:
+    """Tell the brokers how far the export is; its lag is then seen where people look for it."""
+    try:
+        end = json.loads(source["endOffset"]) if isinstance(source["endOffset"], str) else source["endOffset"]
+        cluster.commit(export.group, from_json(end))
+    except Exception as error:  # only a courtesy: Spark's checkpoint is what counts
+        logger.warning("the offsets of group %s could not be published: %s", export.group, error)
+
+
+def reason_of(text: str) -> str:
+    """What went wrong, out of a text that has Java's and Python's stack traces in it."""
+    ours = re.findall(r"verniermq\.[\w.]+: (.+)", text)
+    if ours:
+        return str(ours[-1]).strip()
+    return next((line.strip() for line in text.splitlines() if line.strip()), "Spark gave no reason")
+
+
+def _java_pid(spark: SparkSession) -> int:
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return 0 if process is None else int(process.pid)
+
+
+def _clean(out: Path | None) -> None:
+    """Remove what a killed run left half written."""
+    for folder in ("messages", "topics", "groups"):
+        for left in (out or Path()).joinpath(folder).glob(".spark-staging-*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+class ExportLock:
+    """A file that names the processes that write to a folder. Killed with -9, Python may be gone before its Java is."""
+
+    def __init__(self, out: Path) -> None:
+        self._path = out / "_export.lock"
+
+    def take(self) -> None:
+        """
+        Raises:
+            ExportRuns: another export does not end.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + LOCK_WAIT_SECONDS
+        while alive := [pid for pid in self._pids() if pid != os.getpid() and _runs(pid)]:
+            if time.monotonic() > deadline or _is_export(alive[0]):
+                raise ExportRuns(self._path, alive)
+            time.sleep(POLL_SECONDS)
+        self.note(0)
+
+    def note(self, java: int) -> None:
+        self._path.write_text(json.dumps([pid for pid in (os.getpid(), java) if pid]))
+
+    def _pids(self) -> list[int]:
+        try:
+            return [int(pid) for pid in json.loads(self._path.read_text())]
+        except (OSError, ValueError):
+            return []
+
+    def release(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return True
+
+
+def _is_export(pid: int) -> bool:
+    """Whether it is the Python of an export, which will not end by itself, and not the Java that outlived it."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"export" in words and b"spark" in words

@@ -1,0 +1,270 @@
+"""The options of ``format("verniermq")``: what Kafka's users know under the same names, and a few of our own.
+
+Spark hands options over as texts, whatever their case. A wrong one is refused with what was expected, an unknown one
+with the name that was probably meant.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import attrs
+import orjson
+
+from verniermq.contrib.spark.cluster import is_system_topic
+from verniermq.contrib.spark.errors import BadOption, UnknownOption
+from verniermq.contrib.spark.offsets import EARLIEST, LATEST, Offsets, from_json
+from verniermq.contrib.spark.schema import COLUMNS
+from verniermq.kernel import MessageQueue, parse_address
+
+Value = TypeVar("Value")
+
+DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
+MIB: Final = 1 << 20
+
+READ: Final = (
+    "nameServer", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
+    "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss", "includeHeaders", "subExpression",
+    "expressionType", "columns", "pushFilters", "path", "reader", "chunkSize", "retryTimeout", "decompress", "checkCrc",
+    "group",
+)  # fmt: skip
+WRITE: Final = ("nameServer", "topic", "producerGroup", "batchSize", "retryTimeout", "writeId", "checkpointLocation")
+OF_SPARK: Final = ("checkpointLocation", "__datasource_name__")
+"""Options that Spark itself puts among ours."""
+
+
+class _Options:
+    """Options by name, whatever their case, as the types that they should have."""
+
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+        names = {name.lower(): name for name in (*known, *OF_SPARK)}
+        self.values: dict[str, str] = {}
+        for name, value in given.items():
+            if name.lower() not in names:
+                raise UnknownOption(name, known)
+            self.values[names[name.lower()]] = str(value)
+
+    def _take(self, name: str, default: Value, convert: Callable[[str], Value], expected: str) -> Value:
+        text = self.values.get(name)
+        if text is None:
+            return default
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise BadOption(name, text, f"{expected} ({error})" if str(error) else expected) from None
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.values.get(name, default)
+
+    def flag(self, name: str, default: bool) -> bool:
+        def convert(text: str) -> bool:
+            return {"true": True, "false": False}[text.strip().lower()]
+
+        try:
+            return self._take(name, default, convert, "")
+        except KeyError:
+            raise BadOption(name, self.values[name], "true or false") from None
+
+    def number(self, name: str, default: Value, least: int = 0) -> int | Value:
+        def convert(text: str) -> int | Value:
+            if int(text) < least:
+                raise ValueError
+            return int(text)
+
+        return self._take(name, default, convert, f"a whole number, {least} or more")
+
+    def names(self, name: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(part.strip() for part in self.text(name).split(",") if part.strip()))
+
+    def name_servers(self) -> tuple[str, ...]:
+        text = self.text("nameServer") or os.environ.get("VERNIERMQ_NAMESRV") or DEFAULT_NAME_SERVER
+        servers = tuple(part.strip() for part in re.split("[;,]", text) if part.strip())
+        for server in servers:
+            try:
+                parse_address(server)
+            except ValueError as error:
+                raise BadOption("nameServer", text, f"host:port, several with ';' between ({error})") from None
+        return servers
+
+    def seconds(self, name: str, default: float) -> float:
+        return self._take(name, default, _seconds, "a time such as 30s, 500ms or 2m")
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|)", text.strip())
+    if found is None:
+        raise ValueError
+    return float(found[1]) * {"ms": 0.001, "s": 1, "": 1, "m": 60}[found[2]]
+
+
+@attrs.frozen
+class Topics:
+    """Which topics, or which queues of them: exactly one of the three is set."""
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    queues: tuple[MessageQueue, ...] = ()
+
+    def matches(self, topic: str) -> bool:
+        """Whether a pattern means a topic. The brokers' own topics have to be named; retry topics and dead letters
+        are meant by a pattern that has a % in it."""
+        if is_system_topic(topic) or (topic.startswith("%") and "%" not in self.pattern):
+            return False
+        return re.fullmatch(self.pattern, topic) is not None
+
+
+@attrs.frozen
+class ReadOptions:
+    name_servers: tuple[str, ...]
+    topics: Topics
+    path: str
+    """A store's folder on a shared disk; empty to ask brokers."""
+    starting: Offsets | int
+    """Offsets of queues, or ``EARLIEST`` or ``LATEST`` for all."""
+    ending: Offsets | int
+    starting_timestamp: int | None
+    ending_timestamp: int | None
+    max_offsets_per_trigger: int | None
+    min_partitions: int
+    fail_on_data_loss: bool
+    sub_expression: str
+    expression_type: str
+    columns: tuple[str, ...]
+    push_filters: bool
+    reader: str
+    chunk_bytes: int
+    retry_seconds: float
+    decompress: bool
+    check_crc: bool
+    group: str
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+        """
+        Raises:
+            UnknownOption: there is no such option.
+            BadOption: a value is wrong, or does not go with another.
+        """
+        options = _Options(given, READ)
+        group = options.text("group")
+        if streaming and ({"endingOffsets", "endingTimestamp"} & options.values.keys()):
+            raise BadOption("endingOffsets", options.text("endingOffsets"), "nothing: a stream has no end")
+        return cls(
+            name_servers=options.name_servers(),
+            topics=_topics(options),
+            path=options.text("path"),
+            starting=_offsets(options, "startingOffsets", LATEST if streaming else EARLIEST),
+            ending=_offsets(options, "endingOffsets", LATEST),
+            starting_timestamp=options.number("startingTimestamp", None),
+            ending_timestamp=options.number("endingTimestamp", None),
+            max_offsets_per_trigger=options.number("maxOffsetsPerTrigger", None, least=1),
+            min_partitions=options.number("minPartitions", 1, least=1),
+            fail_on_data_loss=options.flag("failOnDataLoss", True),
+            sub_expression=_expression(options),
+            expression_type=_choice(options, "expressionType", ("TAG", "SQL92")),
+            columns=_columns(options),
+            push_filters=options.flag("pushFilters", False),
+            reader=_choice(options, "reader", ("auto", "range", "pull")),
+            chunk_bytes=options.number("chunkSize", 2 * MIB, least=1 << 16),
+            retry_seconds=options.seconds("retryTimeout", 30.0),
+            decompress=options.flag("decompress", True),
+            check_crc=options.flag("checkCrc", False),
+            group=group,
+        )
+
+
+@attrs.frozen
+class WriteOptions:
+    name_servers: tuple[str, ...]
+    topic: str
+    producer_group: str
+    batch_bytes: int
+    retry_seconds: float
+    write_id: str
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
+        """
+        Raises:
+            UnknownOption, BadOption: as for reading.
+        """
+        options = _Options(given, WRITE)
+        return cls(
+            name_servers=options.name_servers(),
+            topic=options.text("topic"),
+            producer_group=options.text("producerGroup", "spark"),
+            batch_bytes=options.number("batchSize", MIB // 2, least=1),
+            retry_seconds=options.seconds("retryTimeout", 30.0),
+            write_id=options.text("writeId"),
+        )
+
+
+def _topics(options: _Options) -> Topics:
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if options.text(name).strip()]
+    if len(given) != 1:
+        expected = f"one of subscribe, subscribePattern or assign; given: {', '.join(given) or 'none'}"
+        raise BadOption("subscribe", options.text("subscribe"), expected)
+    if given == ["subscribe"]:
+        return Topics(names=options.names("subscribe"))
+    text = options.text(given[0])
+    if given == ["subscribePattern"]:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise BadOption("subscribePattern", text, f"a regular expression ({error})") from None
+        return Topics(pattern=text)
+    try:
+        data = orjson.loads(text)
+        queues = sorted(
+            MessageQueue(topic, broker, int(queue))
+            for topic, brokers in data.items()
+            for broker, numbers in brokers.items()
+            for queue in numbers
+        )
+    except (ValueError, AttributeError, TypeError):
+        raise BadOption("assign", text, 'JSON such as {"orders": {"broker-a": [0, 1]}}') from None
+    return Topics(queues=tuple(queues))
+
+
+def _offsets(options: _Options, name: str, default: int) -> Offsets | int:
+    def convert(text: str) -> Offsets | int:
+        word = {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())
+        return from_json(_json(text)) if word is None else word
+
+    expected = 'earliest, latest, or JSON such as {"orders": {"broker-a": {"0": 100}}}'
+    return options._take(name, default, convert, expected)
+
+
+def _json(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error}") from None
+
+
+def _expression(options: _Options) -> str:
+    text = options.text("subExpression").strip()
+    return "" if text == "*" else text
+
+
+def _choice(options: _Options, name: str, choices: tuple[str, ...]) -> str:
+    value = options.text(name, choices[0])
+    for choice in choices:
+        if value.lower() == choice.lower():
+            return choice
+    raise BadOption(name, value, " or ".join(choices))
+
+
+def _columns(options: _Options) -> tuple[str, ...]:
+    chosen = options.names("columns")
+    known = {name.lower(): name for name in COLUMNS}
+    for name in chosen:
+        if name.lower() not in known:
+            raise BadOption("columns", options.text("columns"), f"names of {', '.join(COLUMNS)}; {name!r} is none")
+    columns = tuple(known[name.lower()] for name in chosen) or COLUMNS
+    if not options.flag("includeHeaders", True):
+        columns = tuple(name for name in columns if name != "properties")
+    return columns

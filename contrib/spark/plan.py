@@ -1,0 +1,154 @@
+"""What a read will read: from options to queues, from queues to spans of offsets.
+
+The same for brokers and for a store on a shared disk: both can list queues and say where each begins and ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from verniermq.contrib.spark.cluster import Bounds, Cluster
+from verniermq.contrib.spark.errors import DataLost, NoSuchTopic, OffsetOutOfRange
+from verniermq.contrib.spark.offsets import EARLIEST, LATEST, Offsets, Span, split
+from verniermq.contrib.spark.options import ReadOptions
+from verniermq.kernel import MessageQueue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+
+class Place(Protocol):
+    """Where messages are."""
+
+    def topics(self) -> list[str]: ...
+    def queues(self, topics: Sequence[str]) -> list[MessageQueue]: ...
+    def bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]: ...
+    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int: ...
+    def close(self) -> None: ...
+
+
+class Reader(Protocol):
+    """Reads spans of it."""
+
+    def batches(self, span: Span, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]: ...
+    def close(self) -> None: ...
+
+
+def place_of(options: ReadOptions) -> Place:
+    if options.path:
+        from verniermq.contrib.spark.files import StoreFiles
+
+        return StoreFiles(options.path)
+    return Cluster(options.name_servers, options.retry_seconds)
+
+
+def reader_of(options: ReadOptions) -> Reader:
+    if options.path:
+        from verniermq.contrib.spark.files import FileReader
+
+        return FileReader(options)
+    from verniermq.contrib.spark.fetch import Fetcher
+
+    return Fetcher(options)
+
+
+@attrs.frozen
+class Plan:
+    """Answers what Spark asks before it reads."""
+
+    options: ReadOptions
+    place: Place
+
+    def queues(self) -> list[MessageQueue]:
+        """The queues that the options mean, now.
+
+        Raises:
+            NoSuchTopic: a topic, or a queue of it, that was named does not exist.
+        """
+        topics = self.options.topics
+        if topics.pattern:
+            return self.place.queues([name for name in self.place.topics() if topics.matches(name)])
+        if not topics.queues:
+            return self.place.queues(topics.names)
+        found = set(self.place.queues(sorted({queue.topic for queue in topics.queues})))
+        missing = [queue for queue in topics.queues if queue not in found]
+        if missing:
+            raise NoSuchTopic(map(str, missing), ", ".join(self.options.name_servers), self.place.topics())
+        return list(topics.queues)
+
+    def starting(self, bounds: Mapping[MessageQueue, Bounds]) -> Offsets:
+        options = self.options
+        return self._resolve(bounds, options.starting, options.starting_timestamp, "startingOffsets", EARLIEST)
+
+    def ending(self, bounds: Mapping[MessageQueue, Bounds]) -> Offsets:
+        options = self.options
+        return self._resolve(bounds, options.ending, options.ending_timestamp, "endingOffsets", LATEST)
+
+    def _resolve(
+        self,
+        bounds: Mapping[MessageQueue, Bounds],
+        given: Offsets | int,
+        timestamp: int | None,
+        option: str,
+        other: int,
+    ) -> Offsets:
+        """An offset for each queue; one that is not among those given gets ``other``.
+
+        Raises:
+            OffsetOutOfRange: an offset is not in its queue, and that matters.
+        """
+        if timestamp is not None:
+            return {queue: self.place.offset_by_time(queue, timestamp) for queue in bounds}
+        if isinstance(given, int):
+            return {queue: bound.low if given == EARLIEST else bound.high for queue, bound in bounds.items()}
+        for queue in given:
+            if queue not in bounds:
+                raise NoSuchTopic([str(queue)], ", ".join(self.options.name_servers), {q.topic for q in bounds})
+        found = {}
+        for queue, bound in bounds.items():
+            offset = given.get(queue, other)
+            if offset in (EARLIEST, LATEST):
+                offset = bound.low if offset == EARLIEST else bound.high
+            elif not bound.low <= offset <= bound.high:
+                if self.options.fail_on_data_loss:
+                    raise OffsetOutOfRange(queue, offset, bound.low, bound.high, option)
+                logger.warning("%s has offset %d for %s, which has %s", option, offset, queue, bound)
+                offset = min(max(offset, bound.low), bound.high)
+            found[queue] = offset
+        return found
+
+    def batch(self, narrowed: Callable[[Span], Span | None] = lambda span: span) -> list[Span]:
+        """The spans of a batch read; ``narrowed`` may cut each to what filters leave of it."""
+        bounds = self.place.bounds(self.queues())
+        start, end = self.starting(bounds), self.ending(bounds)
+        spans = [narrowed(Span(queue, start[queue], max(start[queue], end[queue]))) for queue in sorted(bounds)]
+        return split([span for span in spans if span is not None], self.options.min_partitions)
+
+    def between(self, start: Offsets, end: Offsets) -> list[Span]:
+        """The spans of one micro-batch. A queue that is new since ``start`` is read from its beginning.
+
+        Raises:
+            DataLost: retention was faster than the stream, and that matters.
+        """
+        moved = [queue for queue in sorted(end) if start.get(queue, -1) < end[queue]]
+        bounds = self.place.bounds(moved) if moved else {}
+        spans = []
+        for queue in moved:
+            begin = start.get(queue, bounds[queue].low)
+            if bounds[queue].low > begin:
+                begin = self._skip(queue, begin, min(bounds[queue].low, end[queue]))
+            spans.append(Span(queue, begin, end[queue]))
+        return split(spans, self.options.min_partitions)
+
+    def _skip(self, queue: MessageQueue, begin: int, following: int) -> int:
+        why = f"the queue begins at {following} or later now: old files were deleted before they were read"
+        if self.options.fail_on_data_loss:
+            raise DataLost(queue, begin, following, why)
+        logger.warning("offsets %d to %d of %s are skipped: %s", begin, following, queue, why)
+        return following

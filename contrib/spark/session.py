@@ -1,0 +1,64 @@
+"""A Spark session with ``format("verniermq")`` in it, and a Java under it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from verniermq.contrib.spark.errors import SparkError
+from verniermq.contrib.spark.java import use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class NoSpark(SparkError):
+    def __init__(self, why: object) -> None:
+        super().__init__(f"this needs Spark: pip install 'verniermq[spark]' ({why})")
+
+
+DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+def session(
+    master: str | None = None, conf: Mapping[str, str] | None = None, name: str = "verniermq"
+) -> SparkSession:
+    """Start Spark, or take the session that runs already, and register the source.
+
+    :param master: ``local[*]`` unless it is given here or in ``SPARK_MASTER``; ``spark://…``, ``yarn``, ``k8s://…``
+
+    Raises:
+        NoJava: there is no Java that Spark could use.
+        NoSpark: pyspark is not installed.
+    """
+    use_java()
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise NoSpark(error) from error
+    where = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    if where.startswith("local"):
+        # On one machine the workers are this Python, and nothing has to be reached from outside.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(name).master(where)
+    for key, value in {**DEFAULTS, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("verniermq")`` known to a session that was started some other way."""
+    from verniermq.contrib.spark.source import VernierMQSource
+
+    spark.dataSource.register(VernierMQSource)

@@ -1,0 +1,125 @@
+"""``format("verniermq")``: what Spark asks a data source for.
+
+Everything here is pickled and sent to Spark's Python workers, so options are kept as Spark gave them, and all else is
+made where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
+
+from verniermq.contrib.spark.errors import BadOption
+from verniermq.contrib.spark.offsets import Span
+from verniermq.contrib.spark.options import ReadOptions, WriteOptions
+from verniermq.contrib.spark.plan import Plan, place_of, reader_of
+from verniermq.contrib.spark.schema import TYPES, ddl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+NAME = "verniermq"
+
+
+class SpanPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(span)
+
+
+class VernierMQSource(DataSource):
+    """Topics as tables, and tables as messages."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        options = dict(self.options)
+        for write_only in ("topic", "producerGroup", "batchSize", "writeId"):
+            options.pop(write_only.lower(), None)
+        return ddl(ReadOptions.parse(options, streaming=False).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = ReadOptions.parse(self.options, streaming=False)
+        columns = _checked(schema)
+        if options.push_filters:
+            # Only then: Spark refuses a reader that could push filters while its own setting for that is off.
+            from verniermq.contrib.spark.pushdown import PushingReader
+
+            return PushingReader(options, columns)
+        return BatchReader(options, columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from verniermq.contrib.spark.stream import StreamReader
+
+        return StreamReader(ReadOptions.parse(self.options, streaming=True), _checked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from verniermq.contrib.spark.sink import BatchSink
+
+        if overwrite:
+            raise BadOption("mode", "overwrite", "append: messages that were sent cannot be replaced")
+        return BatchSink(WriteOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from verniermq.contrib.spark.sink import StreamSink
+
+        return StreamSink(WriteOptions.parse(self.options), schema)
+
+
+def _checked(schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema that the user gave; they may be fewer than all, but not of other types."""
+    names = []
+    for field in schema.fields:
+        found = field.dataType.simpleString()
+        if TYPES.get(field.name) != found:
+            known = f"{TYPES[field.name]}" if field.name in TYPES else f"a column of {', '.join(TYPES)}"
+            raise BadOption("schema", f"{field.name} {found}", known)
+        names.append(field.name)
+    return tuple(names)
+
+
+def read_span(options: ReadOptions, columns: tuple[str, ...], partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Runs in a task. Spark makes a partition without a value of it when there is nothing to read."""
+    if partition.value is None:
+        return
+    reader = reader_of(options)
+    try:
+        yield from reader.batches(partition.value, columns)
+    finally:
+        reader.close()
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+
+    def spans(self) -> list[Span]:
+        place = place_of(self.options)
+        try:
+            return Plan(self.options, place).batch(self.narrowed)
+        finally:
+            place.close()
+
+    def narrowed(self, span: Span) -> Span | None:
+        """What filters leave of a span; here there are none."""
+        return span
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [SpanPartition(span) for span in self.spans()]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_span(self.options, self.columns, partition)

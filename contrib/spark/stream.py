@@ -1,0 +1,99 @@
+"""``spark.readStream.format("verniermq")``: micro-batches from offset to offset.
+
+Spark writes a batch's end offsets into its checkpoint before the batch runs, so a batch that is repeated after a crash
+reads exactly the same messages. Topics and queues that appear later are found by every look at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from verniermq.contrib.spark.cluster import Bounds
+from verniermq.contrib.spark.errors import DataLost
+from verniermq.contrib.spark.offsets import Offsets, as_json, from_json, limited
+from verniermq.contrib.spark.options import ReadOptions
+from verniermq.contrib.spark.plan import Plan, place_of
+from verniermq.contrib.spark.source import SpanPartition, read_span
+from verniermq.kernel import MessageQueue
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+        self._plan: Plan | None = None
+        self._target: Offsets | None = None
+        """With ``availableNow``: where the query ends."""
+
+    @property
+    def plan(self) -> Plan:
+        if self._plan is None:
+            self._plan = Plan(self.options, place_of(self.options))
+        return self._plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For tasks: connections stay here."""
+        return {**self.__dict__, "_plan": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        return as_json(self.plan.starting(self._bounds()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self.options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ends(self._bounds())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = from_json(start)
+        bounds = {} if self._target is not None else self._bounds()
+        end = self._target if self._target is not None else self._ends(bounds)
+        for queue, offset in begin.items():
+            if end.get(queue, offset) < offset:
+                self._went_back(queue, offset, end[queue])
+        # A queue whose broker is away keeps its place; none ever goes back.
+        merged = {**begin, **{queue: max(stop, begin.get(queue, 0)) for queue, stop in end.items()}}
+        if isinstance(limit, ReadMaxRows):
+            fresh = [queue for queue in merged if queue not in begin]
+            lows = self.plan.place.bounds(fresh) if fresh else {}
+            known = {**begin, **{queue: lows[queue].low for queue in fresh}}
+            merged = limited(known, merged, limit.max_rows)
+        return as_json(merged)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return as_json(self._ends(self._bounds()))
+
+    def _bounds(self) -> dict[MessageQueue, Bounds]:
+        return self.plan.place.bounds(self.plan.queues())
+
+    @staticmethod
+    def _ends(bounds: dict[MessageQueue, Bounds]) -> Offsets:
+        return {queue: bound.high for queue, bound in bounds.items()}
+
+    def _went_back(self, queue: MessageQueue, read: int, high: int) -> None:
+        if self.options.fail_on_data_loss:
+            why = f"it was read up to {read} and ends at {high}: the topic was made anew, or the newest are lost"
+            raise DataLost(queue, high, read, why)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [SpanPartition(span) for span in self.plan.between(from_json(start), from_json(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_span(attrs.evolve(self.options), self.columns, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publish the group's offsets, if there is a group. Spark does not call this for a stream's last batch."""
+        from verniermq.contrib.spark.cluster import Cluster
+
+        if self.options.group and isinstance(self.plan.place, Cluster):
+            self.plan.place.commit(self.options.group, from_json(end))
+
+    def stop(self) -> None:
+        if self._plan is not None:
+            self._plan.place.close()

@@ -1,0 +1,104 @@
+"""The tables beside the messages: what each topic got in a batch, and how far each consumer group is.
+
+They are made from what was just written, so they cost one look at a few columns and no second read from the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from verniermq.contrib.spark.cluster import Cluster
+from verniermq.contrib.spark.errors import SparkError
+from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX, MessageQueue, RemotingError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GROUP_COLUMNS: Final = (
+    "group string, topic string, committed bigint, `end` bigint, lag bigint, retries bigint, deadLetters bigint"
+)
+
+
+def write_topics(spark: SparkSession, out: str, batch: str) -> dict[str, int]:
+    """The table ``topics`` of one batch; returns how many messages each topic got."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    try:
+        written = (
+            spark.read.option("basePath", f"{out}/messages")
+            .option("recursiveFileLookup", "false")
+            .parquet(f"{out}/messages/topic=*/dt=*/batch={batch}")
+        )
+    except AnalysisException:
+        return {}  # the batch had no rows, so there is no such folder
+    delay = f.unix_millis("storeTimestamp") - f.unix_millis("bornTimestamp")
+    seconds = (f.unix_millis(f.max("storeTimestamp")) - f.unix_millis(f.min("storeTimestamp"))) / 1000
+    table = written.groupBy(f.col("topic").cast("string").alias("topic")).agg(
+        f.count("*").alias("messages"),
+        f.sum("size").cast("bigint").alias("bytes"),
+        f.min("storeTimestamp").alias("first"),
+        f.max("storeTimestamp").alias("last"),
+        (f.count("*") / f.greatest(seconds, f.lit(0.001))).alias("rate"),
+        f.avg(delay).alias("delayMsAverage"),
+        f.percentile_approx(delay, 0.95).alias("delayMs95"),
+        f.max(delay).alias("delayMsMost"),
+        f.sum((f.col("reconsumeTimes") > 0).cast("int")).cast("bigint").alias("retried"),
+    )
+    rows = table.collect()
+    (
+        spark.createDataFrame(rows, table.schema)
+        .coalesce(1)
+        .withColumn("batch", f.lit(batch))
+        .write.mode("overwrite")
+        .option("partitionOverwriteMode", "dynamic")
+        .partitionBy("batch")
+        .parquet(f"{out}/topics")
+    )
+    return {row["topic"]: row["messages"] for row in rows}
+
+
+def group_rows(cluster: Cluster, counts: dict[str, int]) -> list[dict[str, Any]]:
+    """How far every consumer group is, with what came back to it in this batch."""
+    try:
+        committed = cluster.committed()
+    except (RemotingError, SparkError):
+        return []  # no broker can be asked now; the messages are what counts
+    rows: list[dict[str, Any]] = []
+    for group, topics in sorted(committed.items()):
+        for topic, brokers in sorted(topics.items()):
+            queues = [MessageQueue(topic, broker, int(queue)) for broker, some in brokers.items() for queue in some]
+            try:
+                ends = cluster.bounds(queues)
+            except (RemotingError, SparkError):
+                continue
+            done = sum(sum(some.values()) for some in brokers.values())
+            end = sum(bound.high for bound in ends.values())
+            rows.append(
+                {
+                    "group": group,
+                    "topic": topic,
+                    "committed": done,
+                    "end": end,
+                    "lag": max(0, end - done),
+                    "retries": counts.get(RETRY_PREFIX + group, 0),
+                    "deadLetters": counts.get(DEAD_LETTER_PREFIX + group, 0),
+                }
+            )
+    return rows
+
+
+def write_groups(spark: SparkSession, out: str, batch: str, rows: list[dict[str, Any]]) -> None:
+    """The table ``groups`` of one batch."""
+    from pyspark.sql import functions as f
+
+    if rows:
+        (
+            spark.createDataFrame([tuple(row.values()) for row in rows], GROUP_COLUMNS)
+            .coalesce(1)
+            .withColumn("batch", f.lit(batch))
+            .write.mode("overwrite")
+            .option("partitionOverwriteMode", "dynamic")
+            .partitionBy("batch")
+            .parquet(f"{out}/groups")
+        )
