@@ -2,7 +2,8 @@
 
 ::
 
-    POP_MESSAGE ──> popping.py    takes messages from any queue, notes it in the revive log, answers
+    POP_MESSAGE ──> popping.py    reads the request, answers it
+                    taking.py     takes messages from any queue, notes it in the revive log
                     waiting.py    … or waits for some
     ACK_MESSAGE ──> acking.py     notes that one is done with, or lets it stay invisible for longer
                     inflight.py   what was popped and not acknowledged, in memory and in the revive log
@@ -37,6 +38,7 @@ from verniermq.plugins.pop.inflight import QUEUES, InFlight
 from verniermq.plugins.pop.ordering import OrderTable
 from verniermq.plugins.pop.popping import Popper
 from verniermq.plugins.pop.reviving import Reviver
+from verniermq.plugins.pop.taking import Taker
 from verniermq.plugins.pop.waiting import WaitingRoom
 
 __all__ = ["Config", "Plugin"]
@@ -72,6 +74,7 @@ class Plugin:
     _orders: OrderTable = attrs.field(init=False)
     _room: WaitingRoom = attrs.field(init=False)
     _reviver: Reviver = attrs.field(init=False)
+    _taker: Taker = attrs.field(init=False)
     _popper: Popper = attrs.field(init=False)
     _assignment: Assignment = attrs.field(init=False)
 
@@ -96,7 +99,8 @@ class Plugin:
         self._orders.load_json(file.load() or {})
         document = broker.documents.add(file, self._orders.as_json, broker.configuration.offsets.persist_interval)
         self._inflight.rebuild()
-        self._popper = Popper(broker, self.config, self._inflight, self._orders, self._room)
+        self._taker = Taker(broker, self.config, self._inflight, self._orders)
+        self._popper = Popper(broker, self.config, self._taker, self._orders, self._room)
         self._assignment = Assignment(broker, self.config)
         acks = AckHandlers(broker, self._inflight, self._orders, wake=lambda topic: self._room.wake([topic]))
         return {
@@ -116,7 +120,7 @@ class Plugin:
 
     @hookimpl
     def settings_changed(self, settings: Any) -> None:
-        self.config = self._popper.config = self._assignment.config = settings
+        self.config = self._taker.config = self._popper.config = self._assignment.config = settings
         self._room.most, self._room.most_per_key = settings.max_waiting, settings.max_waiting_per_queue
 
     @hookimpl
