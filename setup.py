@@ -7,4 +7,8 @@ from setuptools import find_packages, setup
 
 FOLDERS = ["kernel*", "plugins*", "client*", "contrib*"]
 
-setup(packages=[f"verniermq.{name}" for name in find_packages(include=FOLDERS, exclude=["contrib.example_plugin*"])])
+setup(
+    packages=[f"verniermq.{name}" for name in find_packages(include=FOLDERS, exclude=["contrib.example_plugin*"])],
+    # Beside this file, and not where the top-level module lies, among what is shipped.
+    options={"egg_info": {"egg_base": "."}},
+)
