@@ -35,9 +35,14 @@ class Background:
             ready.set()
             await anyio.sleep_forever()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether work may still be given to it."""
+        return self._group is not None and not self._group.cancel_scope.cancel_called
+
     def spawn(self, work: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
         """Run ``work(*arguments)`` beside everything else; nothing happens once the client is closing."""
-        if self._group is not None and not self._group.cancel_scope.cancel_called:
+        if self._group is not None and self.is_open:
             self._group.start_soon(self._guarded, work, arguments)
 
     async def _guarded(self, work: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> None:

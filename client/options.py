@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypedDict
 
 import attrs
 
+from verniermq.client.compression import Compression
 from verniermq.client.errors import ClientError
 from verniermq.client.signing import Credentials
 
@@ -81,3 +82,19 @@ class Options:
         if isinstance(self.tls, ssl.SSLContext):
             return self.tls
         return ssl.create_default_context() if self.tls else None
+
+
+class ProducerOptions(ConnectionOptions, total=False):
+    """The keyword arguments of a :class:`~verniermq.client.Producer`, for classes that pass them on."""
+
+    send_timeout: float
+    timeout_per_try: float | None
+    retries: int
+    async_retries: int
+    retry_another_broker_when_not_store_ok: bool
+    compress_over: int
+    compression: Compression
+    max_message_size: int
+    default_queues: int
+    max_in_flight: int
+    fault: str

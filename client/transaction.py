@@ -19,7 +19,8 @@ import attrs
 
 from verniermq.client.errors import ClientError
 from verniermq.client.message import ReceivedMessage, decode_one
-from verniermq.client.producer import Producer, ProducerOptions
+from verniermq.client.options import ProducerOptions
+from verniermq.client.producer import Producer
 from verniermq.client.results import SendResult, SendStatus
 from verniermq.kernel import (
     Command,

@@ -6,14 +6,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, ClassVar, Unpack
 
 import anyio
 
-from verniermq.client.base import Client
 from verniermq.client.consumer.assignment import Assignment
 from verniermq.client.consumer.offsets import BrokerOffsets
+from verniermq.client.consumer.places import Places
 from verniermq.client.consumer.processqueue import Limits, ProcessQueue
 from verniermq.client.consumer.pulling import Puller
 from verniermq.client.consumer.rebalance import INTERVAL, Rebalancer
@@ -28,7 +27,6 @@ from verniermq.kernel import (
     Connection,
     Handler,
     MessageQueue,
-    PeerUnreachable,
     RemotingError,
     RequestCode,
     check_group_name,
@@ -39,7 +37,7 @@ AUTO_COMMIT_EVERY = 5.0
 HOLD_MS = 20_000
 
 
-class LitePullConsumer(Client):
+class LitePullConsumer(Places):
     """Reads in the background, and hands out when asked.
 
     Either :meth:`subscribe` to topics, whose queues are shared with the other members of the group, or :meth:`assign`
@@ -130,15 +128,6 @@ class LitePullConsumer(Client):
         for topic in topics | {queue.topic for queue in self._assignment.held}:
             await self._assignment.apply(topic, {queue for queue in self._assigned if queue.topic == topic})
 
-    async def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """All queues of a topic, to choose from for :meth:`assign`.
-
-        Raises:
-            NoRoute: there is no such topic.
-        """
-        self._ensure_running()
-        return (await self._routes.fetch(with_namespace(self.options.namespace, topic))).readable
-
     @property
     def assignment(self) -> set[MessageQueue]:
         """The queues that this consumer reads now."""
@@ -210,36 +199,17 @@ class LitePullConsumer(Client):
         held = self._assignment.held.get(queue)
         if held is None:
             raise ClientError(f"queue {queue} is not this consumer's; assign it, or wait for the rebalance")
-        low, high = await self._bounds(queue)
+        low, high = await self.min_offset(queue), await self.max_offset(queue)
         if not low <= offset <= high:
             raise ClientError(f"queue {queue} has no offset {offset}; it has {low} to {high}")
         self._handed_out = [message for message in self._handed_out if message.queue != queue]
         await self._assignment.restart(held, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        await self.seek(queue, (await self._bounds(queue))[0])
+        await self.seek(queue, await self.min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        await self.seek(queue, (await self._bounds(queue))[1])
-
-    async def offset_at(self, queue: MessageQueue, when: datetime | int) -> int:
-        """The first message stored at a time (``datetime``, or milliseconds since 1970) or later."""
-        ms = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
-        return await self._api.offset_by_time(await self._address(queue), queue, ms)
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group is in a queue, as the broker has it."""
-        return await self._api.committed(await self._address(queue), self._wire_group, queue, guess=False)
-
-    async def _bounds(self, queue: MessageQueue) -> tuple[int, int]:
-        address = await self._address(queue)
-        return await self._api.min_offset(address, queue), await self._api.max_offset(address, queue)
-
-    async def _address(self, queue: MessageQueue) -> str:
-        address = (await self._routes.get(queue.topic)).address(queue.broker_name)
-        if address is None:
-            raise PeerUnreachable(queue.broker_name, "the name server knows no address of this broker")
-        return address
+        await self.seek(queue, await self.max_offset(queue))
 
     def pause(self, *queues: MessageQueue) -> None:
         """Hand out nothing of these queues until :meth:`resume`; of all queues if none is named."""

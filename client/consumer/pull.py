@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Final, Unpack
 
-from verniermq.client.base import Client
+from verniermq.client.consumer.places import Places
 from verniermq.client.consumer.subscription import ALL, Selector, TopicSubscription
 from verniermq.client.names import with_namespace
 from verniermq.client.options import ConnectionOptions
 from verniermq.client.results import PullResult
-from verniermq.kernel import MessageQueue, PeerUnreachable, ResponseCode, UnexpectedAnswer, check_group_name
+from verniermq.kernel import MessageQueue, ResponseCode, UnexpectedAnswer, check_group_name
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group of tools that only look: every RocketMQ broker knows it, and it has no offsets."""
@@ -21,7 +19,7 @@ SLACK_SECONDS: Final = 10.0
 """What an answer may take beyond the time that the broker holds the request."""
 
 
-class PullConsumer(Client):
+class PullConsumer(Places):
     """Lists the queues of a topic, reads any of them at any offset, and keeps offsets where it is told to.
 
     ::
@@ -40,28 +38,6 @@ class PullConsumer(Client):
         check_group_name(group)
         self.group = group
         self._wire_group = group if group == TOOLS_GROUP else with_namespace(self.options.namespace, group)
-
-    def _wire(self, topic: str) -> str:
-        return with_namespace(self.options.namespace, topic)
-
-    async def _address(self, queue: MessageQueue, broker_id: int = 0) -> str:
-        route = await self._routes.get(self._wire(queue.topic))
-        address = route.address(queue.broker_name, broker_id)
-        if address is None:
-            route = await self._routes.fetch(self._wire(queue.topic))
-            address = route.address(queue.broker_name, broker_id)
-        if address is None:
-            raise PeerUnreachable(queue.broker_name, f"the name server knows no such broker of topic {queue.topic!r}")
-        return address
-
-    async def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """All queues of a topic that can be read.
-
-        Raises:
-            NoRoute: there is no such topic.
-        """
-        self._ensure_running()
-        return (await self._routes.fetch(self._wire(topic))).readable
 
     async def pull(
         self,
@@ -96,29 +72,6 @@ class PullConsumer(Client):
         )
         result.messages = wanted.keep(result.messages)
         return result
-
-    # --- offsets ---------------------------------------------------------------------------
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The first message that is still there."""
-        self._ensure_running()
-        return await self._api.min_offset(await self._address(queue), queue)
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """One past the last message."""
-        self._ensure_running()
-        return await self._api.max_offset(await self._address(queue), queue)
-
-    async def offset_at(self, queue: MessageQueue, when: datetime | int) -> int:
-        """The first message stored at a time (``datetime``, or milliseconds since 1970) or later."""
-        self._ensure_running()
-        ms = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
-        return await self._api.offset_by_time(await self._address(queue), queue, ms)
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group is in a queue; ``None`` if it never was there."""
-        self._ensure_running()
-        return await self._api.committed(await self._address(queue), self._wire_group, queue, guess=False)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Say where the group is in a queue: the offset of the next message it wants."""

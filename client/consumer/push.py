@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Unpack
 
 import anyio
-from anyio import CapacityLimiter
 
 from verniermq.client.base import Client
 from verniermq.client.consumer.asked import BrokerRequests
 from verniermq.client.consumer.assignment import Assignment
-from verniermq.client.consumer.calling import Caller
 from verniermq.client.consumer.checks import check_group, check_sql
 from verniermq.client.consumer.concurrent import ConcurrentService
-from verniermq.client.consumer.handback import HandBack
-from verniermq.client.consumer.idempotence import Guard, IdempotenceGuard
 from verniermq.client.consumer.iteration import Iteration
-from verniermq.client.consumer.offsets import BrokerOffsets, FileOffsets, Offsets
-from verniermq.client.consumer.orderly import RENEW_SECONDS, Locks, OrderlyService, is_locked
+from verniermq.client.consumer.offsets import Offsets
+from verniermq.client.consumer.orderly import RENEW_SECONDS, Locks, OrderlyService
 from verniermq.client.consumer.outcome import BatchHandler, MessageHandler
-from verniermq.client.consumer.processqueue import Limits, ProcessQueue
+from verniermq.client.consumer.parts import put_together
+from verniermq.client.consumer.processqueue import ProcessQueue
 from verniermq.client.consumer.pulling import Puller
-from verniermq.client.consumer.rebalance import INTERVAL, Rebalancer
-from verniermq.client.consumer.start import StartFrom, wire_name
+from verniermq.client.consumer.rebalance import Rebalancer
+from verniermq.client.consumer.settings import PushOptions, divided
+from verniermq.client.consumer.start import wire_name
 from verniermq.client.consumer.subscription import ALL, Selector, TopicSubscription
 from verniermq.client.errors import ClientError, GroupConflict
 from verniermq.client.hooks import ConsumeHook, ConsumeHooks
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.names import with_namespace, without_namespace
-from verniermq.client.options import ConnectionOptions
-from verniermq.client.outgoing import Preparer
-from verniermq.client.selectors import RoundRobin
-from verniermq.client.sending import Sender
 from verniermq.kernel import (
     RETRY_PREFIX,
     BadName,
@@ -73,85 +65,24 @@ class PushConsumer(Client):
     ``max_reconsume_times``. Members of a group share the queues of their topics.
 
     :param group: whoever shares the work has the same name
-    :param orderly: messages of one queue one after the other, and only one member reads a queue
-    :param broadcasting: every member gets every message; offsets are kept in a local file, and nothing is retried
-    :param start: where a new group begins: ``"last"``, ``"first"``, a ``datetime`` or milliseconds
-    :param concurrency: how many handlers run at a time
-    :param batch_size: how many messages a handler of :meth:`on_batch` gets at most
-    :param pull_batch: how many messages one pull brings at most
-    :param pull_interval: seconds between two pulls that both found something
-    :param max_reconsume_times: how often a message is offered again; -1 means 16, and in order for ever
-    :param suspend: in order, seconds until a message that failed is tried again
-    :param stuck_after: seconds after which a message whose handler has not returned is handed back
-    :param limits: what may be in hand of one queue before pulling waits
-    :param allocate: how queues are shared, by the name of a strategy of the ``allocate`` plugin
-    :param deduplicate: drop repeats: ``True``, or a guard of your own
-    :param none_means_later: take ``None`` from a handler for "later", as Java does, instead of for "consumed"
-    :param on_conflict: what to do when other members subscribe to something else; ``"warn"`` lets a new version of a
-        program replace the old one member by member
-    :param offset_folder: where a broadcasting consumer keeps its offsets
-    :param stop_timeout: seconds that handlers have to finish when the consumer is closed
+    :param options: those of :class:`~verniermq.client.consumer.settings.PushSettings`, and those of every client
     """
 
     default_plugins: ClassVar[tuple[str, ...]] = ("allocate",)
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        orderly: bool = False,
-        broadcasting: bool = False,
-        start: StartFrom = "last",
-        concurrency: int = 20,
-        batch_size: int = 1,
-        pull_batch: int = 32,
-        pull_interval: float = 0.0,
-        max_reconsume_times: int = -1,
-        suspend: float = 1.0,
-        stuck_after: float = 900.0,
-        limits: Limits | None = None,
-        allocate: str = "AVG",
-        deduplicate: bool | Guard = False,
-        none_means_later: bool = False,
-        offset_folder: str | Path | None = None,
-        on_conflict: Literal["raise", "warn"] = "raise",
-        rebalance_interval: float = INTERVAL,
-        stop_timeout: float = 10.0,
-        **connection: Unpack[ConnectionOptions],
-    ) -> None:
+    def __init__(self, group: str, **options: Unpack[PushOptions]) -> None:
+        self.settings, connection = divided(options)
         super().__init__(**connection)
         check_group_name(group)
         if group == "DEFAULT_CONSUMER":
             raise BadName("group", group, "is reserved; choose one that says what this program does")
-        for name, value in {"concurrency": concurrency, "batch_size": batch_size, "pull_batch": pull_batch}.items():
-            if value < 1:
-                raise ClientError(f"{name}={value}, expected at least 1")
         self.group = group
-        self.orderly = orderly
-        self.broadcasting = broadcasting
-        self._start_from: StartFrom = start
-        self._wire_start = wire_name(start)
-        self._concurrency = concurrency
-        self._batch_size = batch_size
-        self._pull_batch = pull_batch
-        self._pull_interval = pull_interval
-        self._max_reconsume_times = max_reconsume_times
-        self._suspend = suspend
-        self._stuck_after = stuck_after
-        self._limits = limits or Limits()
-        self._allocate = allocate
-        self._guard: Guard | None = IdempotenceGuard() if deduplicate is True else (deduplicate or None)
-        self._none_means_later = none_means_later
-        self._offset_folder = Path(offset_folder) if offset_folder else Path.home() / ".rocketmq_offsets"
-        self._on_conflict = on_conflict
-        self._joined = False
-        self._rebalance_interval = rebalance_interval
-        self._stop_timeout = stop_timeout
         self._wire_group = with_namespace(self.options.namespace, group)
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._handler: tuple[Callable[[Any], Any], bool] | None = None
         self._hooks = ConsumeHooks()
         self._iteration: Iteration | None = None
+        self._joined = False
         self._paused = False
         self._service: ConcurrentService | OrderlyService
         self._offsets: Offsets
@@ -159,6 +90,14 @@ class PushConsumer(Client):
         self._rebalancer: Rebalancer
         self._puller: Puller
         self._locks: Locks | None = None
+
+    @property
+    def orderly(self) -> bool:
+        return self.settings.orderly
+
+    @property
+    def broadcasting(self) -> bool:
+        return self.settings.broadcasting
 
     # --- what is wanted, and who gets it ---------------------------------------------------
 
@@ -292,7 +231,7 @@ class PushConsumer(Client):
 
     async def _started(self) -> None:
         self._hooks.add_plugins(self.host)
-        self._put_together()
+        put_together(self)
         if not self.broadcasting:
             self._rebalancer.check_strategy()
         await self._meet_brokers()
@@ -303,67 +242,15 @@ class PushConsumer(Client):
         self._joined = True
         await self._heartbeat()
         if isinstance(self._service, ConcurrentService):
-            for _ in range(self._concurrency):
+            for _ in range(self.settings.concurrency):
                 self._background.spawn(self._service.work)
-            self._background.every(max(self._stuck_after / 4, 1.0), self._release_stuck)
+            self._background.every(max(self.settings.stuck_after / 4, 1.0), self._release_stuck)
         if self._locks is not None:
             self._background.every(RENEW_SECONDS, self._renew_locks)
         self._background.every(OFFSETS_EVERY, self._offsets.save)
         await self._rebalancer.round()
         self._background.spawn(self._rebalancer.run)
         self._routes.changed.append(lambda topic: self._rebalancer.wake())
-
-    def _put_together(self) -> None:
-        self._locks = None
-        if self.orderly and not self.broadcasting:
-            self._locks = Locks(self._api, self._routes, self._wire_group, self.client_id)
-        self._offsets = self._make_offsets()
-        self._service = self._make_service()
-        self._assignment = Assignment(
-            self._api, self._routes, self._offsets, self._start_from, self._limits, self._begin_queue, self._locks,
-            watch_span=not self.orderly,
-        )  # fmt: skip
-        self._rebalancer = Rebalancer(
-            self._api, self._routes, self.host, self._wire_group, self.client_id, self._allocate, self.broadcasting,
-            lambda: list(self._subscriptions), self._assignment.apply, self._heartbeat_to, self._rebalance_interval,
-        )  # fmt: skip
-        self._puller = Puller(
-            self._api, self._routes, self._offsets, self._wire_group, self._pull_batch,
-            self._subscription, self._deliver, self._assignment.restart,
-            (lambda held: True) if self._locks is None else is_locked,
-            commits=not self.broadcasting, interval=self._pull_interval,
-        )  # fmt: skip
-        if self._paused:
-            self._puller.running.clear()
-
-    def _make_offsets(self) -> Offsets:
-        if self.broadcasting:
-            return FileOffsets(self._offset_folder / self.client_id / self._wire_group / "offsets.json")
-        return BrokerOffsets(self._api, self._routes, self._wire_group)
-
-    def _make_service(self) -> ConcurrentService | OrderlyService:
-        handler, takes_batch = self._handler or (self._iteration, False)
-        assert handler is not None
-        caller = Caller(
-            handler, takes_batch, self.group, self.client_id, self._hooks, CapacityLimiter(self._concurrency),
-            self._guard, self._none_means_later,
-        )  # fmt: skip
-        limit = self._max_reconsume_times
-        preparer = Preparer(INNER_GROUP)
-        sender = Sender(self._pool, self._routes, RoundRobin(), self._name_servers.text)
-        # A dead letter in order is one that may be tried no more often than never again.
-        most = limit if limit >= 0 else 16
-        hand_back = HandBack(self._api, self._routes, sender, preparer, self._wire_group, most)
-        batch_size = self._batch_size if takes_batch else 1
-        if self.orderly:
-            return OrderlyService(
-                caller, self._offsets, hand_back, asyncio.Semaphore(self._concurrency), batch_size, self.broadcasting,
-                self._suspend, limit,
-            )  # fmt: skip
-        return ConcurrentService(
-            caller, self._offsets, hand_back, self._concurrency, batch_size, self.broadcasting, self._stuck_after,
-            self._message_retried,
-        )  # fmt: skip
 
     def _message_retried(self) -> None:
         if not self._assignment.of_topic(RETRY_PREFIX + self._wire_group):
@@ -405,7 +292,7 @@ class PushConsumer(Client):
         try:
             await check_group(self._api, self._routes, self._wire_group, self.broadcasting, self._subscriptions)
         except GroupConflict as error:
-            if self._on_conflict == "raise":
+            if self.settings.on_conflict == "raise":
                 raise
             logger.warning("%s", error)
 
@@ -421,14 +308,12 @@ class PushConsumer(Client):
         """Finish what handlers have in hand, or leave it to the others; save how far we are; leave the group."""
         for held in self._assignment.held.values():
             held.close()
-        with anyio.move_on_after(self._stop_timeout) as scope:
+        with anyio.move_on_after(self.settings.stop_timeout) as scope:
             if self._iteration is not None:
                 self._iteration.close()
             await self._service.stop()
         if scope.cancelled_caught:
-            logger.warning(
-                "handlers still run after %.1f s, their messages come again group=%s", self._stop_timeout, self.group
-            )
+            logger.warning("handlers still run, their messages come again group=%s", self.group)
         with anyio.move_on_after(5.0):
             for queue in list(self._assignment.held):
                 self._assignment.held[queue].drop()
@@ -462,7 +347,7 @@ class PushConsumer(Client):
         return {
             "consumerDataSet": [
                 {
-                    "consumeFromWhere": self._wire_start,
+                    "consumeFromWhere": wire_name(self.settings.start),
                     "consumeType": "CONSUME_PASSIVELY",
                     "groupName": self._wire_group,
                     "messageModel": "BROADCASTING" if self.broadcasting else "CLUSTERING",

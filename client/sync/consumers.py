@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from verniermq.client.consumer import litepull, pull, push
 from verniermq.client.consumer.outcome import BatchHandler, MessageHandler
 from verniermq.client.consumer.pull import TOOLS_GROUP
+from verniermq.client.consumer.settings import PushOptions
 from verniermq.client.consumer.subscription import ALL, Selector
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.options import ConnectionOptions
@@ -35,7 +36,7 @@ class PushConsumer(SyncClient[push.PushConsumer]):
 
     restarts_after_fork = False
 
-    def __init__(self, group: str, **options: Any) -> None:
+    def __init__(self, group: str, **options: Unpack[PushOptions]) -> None:
         super().__init__(lambda: push.PushConsumer(group, **options))
         self.group = group
         self._iterator: AsyncIterator[ReceivedMessage] | None = None

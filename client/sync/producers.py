@@ -13,7 +13,7 @@ from verniermq.client import transaction as async_transaction
 from verniermq.client.batch import DEFAULT_BATCH_BYTES
 from verniermq.client.hooks import SendHook
 from verniermq.client.message import ReceivedMessage
-from verniermq.client.producer import ProducerOptions
+from verniermq.client.options import ProducerOptions
 from verniermq.client.results import SendResult
 from verniermq.client.selectors import QueueSelector
 from verniermq.client.sync.base import SyncClient

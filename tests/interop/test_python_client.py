@@ -14,7 +14,7 @@ from tests.client.scenarios import SCENARIOS
 
 from .apache import ApacheBroker
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
 SETTINGS = {
     # Off by default there; what is asked for needs them.

@@ -126,7 +126,7 @@ async def a_producer_without_a_checker_does_not_start(place: Place) -> None:
 async def _until_checked(place: Place, condition: object) -> None:
     """Let the broker's checks come round."""
     assert callable(condition)
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         while not condition():
             await place.pass_time(3)
             await anyio.sleep(0.1)

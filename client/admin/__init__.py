@@ -1,0 +1,20 @@
+"""Looking after topics, groups, offsets and messages (RocketMQ: ``MQAdminExt``, ``mqadmin``)."""
+
+from __future__ import annotations
+
+from verniermq.client.admin.groups import GroupAdmin, QueueProgress
+from verniermq.client.admin.messages import FOREVER, MessageAdmin
+from verniermq.client.admin.topics import TopicInfo
+
+__all__ = ["FOREVER", "Admin", "QueueProgress", "TopicInfo"]
+
+
+class Admin(GroupAdmin, MessageAdmin):
+    """Creates, changes, lists and deletes; looks at messages and at how far groups are.
+
+    ::
+
+        async with Admin() as admin:
+            await admin.create_topic("orders", queues=8)
+            print(await admin.lag("billing", "orders"))
+    """
