@@ -39,6 +39,8 @@ from typing import Final
 
 import attrs
 
+from verniermq.kernel import sync_data
+
 HEADER: Final = struct.Struct(">4q2i")
 ENTRY: Final = struct.Struct(">iqii")
 _ENTRY_SIZE: Final = ENTRY.size
@@ -189,10 +191,10 @@ class IndexFile:
             OSError: the disk failed.
         """
         count = self.count
-        os.fdatasync(self._descriptor)
+        sync_data(self._descriptor)
         fields = struct.pack(">4siq", _MARK_NAME, count, complete)
         os.pwrite(self._descriptor, fields + struct.pack(">I", zlib.crc32(fields)), self._first_entry)
-        os.fdatasync(self._descriptor)
+        sync_data(self._descriptor)
 
     def mark(self) -> Mark | None:
         """The mark that the last sync left; ``None`` if it was never synced by us."""
