@@ -52,6 +52,8 @@ class Check:
     """… and of what is due at that very millisecond, up to this record of the timer log."""
     timestamp: int = 0
     counter: int = 0
+    is_ours: bool = attrs.field(default=True, eq=False)
+    """We wrote it last, not an Apache broker."""
 
     def encode(self) -> bytes:
         content = bytearray(SIZE)
@@ -70,7 +72,7 @@ class Check:
         if len(content) < _APACHE.size:
             return None
         read_ms, log_position, queue_offset, _, _, timestamp, counter = _APACHE.unpack_from(content)
-        check = cls(read_ms // 1000, log_position, queue_offset, timestamp=timestamp, counter=counter)
+        check = cls(read_ms // 1000, log_position, queue_offset, 0, -1, timestamp, counter, is_ours=False)
         end = _OURS_AT + _OURS.size
         if len(content) < end + _CRC.size:
             return check
@@ -79,7 +81,7 @@ class Check:
             content[_OURS_AT:end]
         ):
             return check
-        return attrs.evolve(check, within=within, position=position)
+        return attrs.evolve(check, within=within, position=position, is_ours=True)
 
 
 @attrs.define(eq=False)

@@ -4,7 +4,8 @@ Three things may have happened since they were written: an orderly stop, a crash
 The rules cover all of them alike:
 
 1. Everything before the position in ``timercheck`` was synced, log and wheel. Records behind it are read and their
-   slots brought up to them; the first that is not whole ends the timer log.
+   slots brought up to them; the first that is not whole ends the timer log. An Apache broker does not write its wheel
+   at its stop and begins a whole file earlier; after one so do we.
 2. A record whose message lies behind the end of the commit log is cut off with all that follow: its message was never
    acknowledged as durable and is gone, and another will soon lie in its place.
 3. If a slot then points behind the end of the timer log, the wheel is made again from all of the timer log.
@@ -55,7 +56,11 @@ def open_files(
     check = found or Check(now_slot, 0, 0)
     if found is not None and found.log_position > 0 and log.limit == 0:
         return _begin_again(log, wheel, found, store, queue)
-    trusted = min(found.log_position, log.limit) if found is not None and not wheel.is_new else 0
+    trusted = 0
+    if found is not None and not wheel.is_new:
+        trusted = min(found.log_position, log.limit)
+        if not found.is_ours:
+            trusted = max(trusted - log.file_size, log.start)
     damaged = wheel.is_new and log.limit > 0
     if _bring_up(log, wheel, trusted, log_end, check.second):
         damaged = True

@@ -316,6 +316,26 @@ async def test_a_torn_record_ends_the_timer_log_and_its_message_is_taken_in_agai
     assert set(bodies) == {str(number).encode() for number in range(20)}
 
 
+async def test_a_wheel_that_an_apache_broker_left_behind_its_log_is_brought_up(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    async with served(tmp_path, clock) as (_, client):
+        await client.sent("orders", b"early", TIMER_DELAY_SEC=10)
+    wheel = (tmp_path / "timerwheel").read_bytes()
+    async with served(tmp_path, clock) as (_, client):
+        await clock.advance(0)
+        await client.sent("orders", b"late", TIMER_DELAY_SEC=12)
+        await clock.advance(0)
+    # It writes the wheel once a second, and not at its stop; and it knows nothing of what we add to the progress.
+    (tmp_path / "timerwheel").write_bytes(wheel)
+    check = tmp_path / "config" / "timercheck"
+    check.write_bytes(check.read_bytes()[:56] + bytes(4096 - 56))
+
+    async with served(tmp_path, clock) as (_, client):
+        await clock.advance(20)
+
+        assert await client.bodies("orders") == [b"early", b"late"]
+
+
 async def test_a_crash_in_the_middle_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     with broker_process(tmp_path / "store") as process:
         async with peer(process.broker) as client:
