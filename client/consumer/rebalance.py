@@ -112,7 +112,8 @@ class Rebalancer:
         answer = self.host.ask("allocate_queues", self.strategy, self.group, self.client_id, queues, clients)
         if answer is None:
             return False  # the plugin failed, which the host has logged
-        return await self.apply(topic, set(answer))
+        # A list written by hand names queues of all topics, whichever is asked about.
+        return await self.apply(topic, {queue for queue in answer if queue.topic == topic})
 
 
 def _some_broker(route: Route) -> str:

@@ -20,14 +20,15 @@ from verniermq.kernel.config.units import GIB, KIB, MIB, Duration, Size, format_
 JAVA_INT_MAX = 2**31 - 1
 """Apache RocketMQ maps its files with 32-bit sizes; what we write, it has to be able to open."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}")
+# With @, since the strategy machine_room reads a broker's room from its name: shanghai@broker-a.
+_NAME = re.compile(r"[A-Za-z0-9_.%|@-]{1,127}")
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:([0-9]{{1,5}})")
 _HOST_MAYBE_PORT = re.compile(rf"{_HOST}(?::([0-9]{{1,5}}))?")
 
 
 def _a_name(text: str) -> str | None:
-    return None if _NAME.fullmatch(text) else "1 to 127 letters, digits or any of _ - . % |"
+    return None if _NAME.fullmatch(text) else "1 to 127 letters, digits or any of _ - . % | @"
 
 
 def _an_address(text: str, pattern: re.Pattern[str]) -> bool:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
-
-from tests.interop.toolchains import BUILD, java_command, run_tool
+from tests.interop.allocate.build import java_program
 from verniermq.kernel import MessageQueue
 from verniermq.plugins.allocate.machine_room_nearby import RoomsByPrefix
 from verniermq.plugins.allocate.registry import Registry
@@ -81,19 +77,13 @@ def ours(case: Case) -> list[list[Any]] | None:
     return [[queue.topic, queue.broker_name, queue.queue_id] for queue in allocated]
 
 
-@pytest.fixture(scope="module")
-def apache() -> tuple[str, ...]:
-    build = BUILD / "allocate"
-    run_tool("mvn", "-B", "-q", "compile", f"-Dallocate.build={build}", cwd=Path(__file__).parent)
-    classpath = f"{build}/classes{os.pathsep}{build}/lib/*"
-    return java_command("-cp", classpath, "verniermq.interop.Allocate", home=BUILD / "home" / "allocate")
-
-
-def test_every_allocation_equals_that_of_apaches_class(apache: tuple[str, ...]) -> None:
+def test_every_allocation_equals_that_of_apaches_class() -> None:
     asked = list(cases())
 
     lines = "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in asked)
-    run = subprocess.run(apache, input=lines, text=True, encoding="utf-8", capture_output=True, check=True, timeout=100)
+    run = subprocess.run(
+        java_program("Allocate"), input=lines, text=True, encoding="utf-8", capture_output=True, check=True, timeout=100
+    )
     answers = [json.loads(line) for line in run.stdout.splitlines()]
 
     assert len(answers) == CASES
