@@ -13,6 +13,7 @@ public final class Main {
     private static final Map<String, Command> COMMANDS = Map.of(
         "produce", Produce::run,
         "consume", Consume::run,
+        "store", Store::run,
         "transaction", Transaction::run,
         "pop", Pop::run,
         "request-reply", RequestReply::run,
