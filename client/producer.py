@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 
+import attrs
+
 from verniermq.client.batch import DEFAULT_BATCH_BYTES, split
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.producing import ProducerBase
@@ -180,7 +182,8 @@ class Producer(ProducerBase):
         self._ensure_running()
         started = time.monotonic()
         with self._replies.waiting(timeout) as waiting:
-            message.properties.update(waiting.properties(self.client_id, timeout))
+            asked = {**message.properties, **waiting.properties(self.client_id, timeout)}
+            message = attrs.evolve(message, properties=asked)
             await self._send(message, "sync", queue, selector, sharding_key, timeout)
             return await waiting.reply(message.topic, timeout - (time.monotonic() - started))
 

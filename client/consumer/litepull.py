@@ -37,6 +37,19 @@ AUTO_COMMIT_EVERY = 5.0
 HOLD_MS = 20_000
 
 
+class LitePullOptions(ConnectionOptions, total=False):
+    """The keyword arguments of a :class:`LitePullConsumer`, for classes that pass them on."""
+
+    start: StartFrom
+    auto_commit: bool
+    commit_interval: float
+    pull_batch: int
+    poll_batch: int
+    limits: Limits | None
+    allocate: str
+    rebalance_interval: float
+
+
 class LitePullConsumer(Places):
     """Reads in the background, and hands out when asked.
 

@@ -79,6 +79,7 @@ class Puller:
         except UnexpectedAnswer as error:
             return await self._refused(held, error)
         except (RemotingError, ClientError) as error:
+            held.broker_id = MASTER  # if it was a slave that failed, the master is there
             if not held.closing:
                 logger.warning("pull failed, again in %.0f s queue=%s reason=%s", AFTER_ERROR, held.queue, error)
                 if isinstance(error, PeerUnreachable | ConnectionLost):

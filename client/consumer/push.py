@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 import anyio
 
@@ -42,8 +42,7 @@ from verniermq.kernel import (
 
 logger = logging.getLogger(__name__)
 
-OFFSETS_EVERY = 5.0
-INNER_GROUP = "CLIENT_INNER_PRODUCER"
+OFFSETS_EVERY: Final = 5.0
 
 
 class PushConsumer(Client):
@@ -198,8 +197,8 @@ class PushConsumer(Client):
         for queue, held in list(self._assignment.held.items()):
             address = (await self._routes.get(queue.topic)).address(queue.broker_name)
             if address is not None:
-                done = self._offsets.known(queue)
-                place = done if done is not None else (held.commit_offset or held.next_offset)
+                places = (self._offsets.known(queue), held.commit_offset, held.next_offset)
+                place = next(place for place in places if place is not None)
                 behind[queue] = max(0, await self._api.max_offset(address, queue) - place)
         return behind
 
@@ -218,6 +217,7 @@ class PushConsumer(Client):
             return self
         if not self._subscriptions:
             raise ClientError(f"consumer {self.group!r} subscribes to nothing; call subscribe(topic) first")
+        self._joined = False
         if self._handler is None:
             self._iteration = Iteration()
         if not self.broadcasting:

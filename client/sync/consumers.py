@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Unpack
 
 from verniermq.client.consumer import litepull, pull, push
+from verniermq.client.consumer.litepull import LitePullOptions
 from verniermq.client.consumer.outcome import BatchHandler, MessageHandler
 from verniermq.client.consumer.pull import TOOLS_GROUP
 from verniermq.client.consumer.settings import PushOptions
@@ -39,7 +40,6 @@ class PushConsumer(SyncClient[push.PushConsumer]):
     def __init__(self, group: str, **options: Unpack[PushOptions]) -> None:
         super().__init__(lambda: push.PushConsumer(group, **options))
         self.group = group
-        self._iterator: AsyncIterator[ReceivedMessage] | None = None
 
     def subscribe(self, topic: str, selector: Selector = ALL) -> None:
         """Want the messages of a topic."""
@@ -102,7 +102,7 @@ class LitePullConsumer(SyncClient[litepull.LitePullConsumer]):
 
     restarts_after_fork = False
 
-    def __init__(self, group: str, **options: Any) -> None:
+    def __init__(self, group: str, **options: Unpack[LitePullOptions]) -> None:
         super().__init__(lambda: litepull.LitePullConsumer(group, **options))
         self.group = group
 

@@ -21,7 +21,7 @@ import pytest
 from tests.client.place import Place, eventually, numbered, until
 from tests.client.proxy import Proxy, proxy
 from verniermq.client import Admin, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
-from verniermq.client.errors import BrokerUnreachable, NameServerUnreachable, NoBroker, SendFailed
+from verniermq.client.errors import BrokerUnreachable, NameServerUnreachable, NoBroker, SendFailed, TooManyInFlight
 from verniermq.kernel import Broker, RemotingError, SystemClock, VernierMQError
 from verniermq.kernel.testing import BrokerProcess, broker_process, running_broker
 from verniermq.plugins.namesrv.server import NameServer
@@ -250,6 +250,21 @@ async def test_a_slow_broker_is_an_error_when_the_time_is_over_and_not_before() 
 
     assert slow.status is SendStatus.SEND_OK
     assert took >= 0.4
+
+
+async def test_the_bound_on_sends_under_way_is_kept() -> None:
+    async with behind_a_proxy() as (broker, network):
+        async with Producer("senders", namesrv=broker.name_servers[0], max_in_flight=2) as producer:
+            await producer.send(Message("t", b"1"))
+            await producer.send(Message("t", b"2"))
+            network.delay = 0.5
+            futures = [await producer.submit(Message("t", body)) for body in numbered(2)]
+            with pytest.raises(TooManyInFlight, match="2 sends were waiting"):
+                await producer.submit(Message("t", b"one too many"), timeout=0.05)
+            futures.append(await producer.submit(Message("t", b"waits for its place")))
+            results = [await future for future in futures]
+
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
 
 
 async def test_a_retry_goes_to_another_broker() -> None:

@@ -500,6 +500,38 @@ async def closing_finishes_what_is_in_hand(place: Place) -> None:
     assert finished + [message.body for message in got] == numbered(5)
 
 
+async def a_message_whose_handler_hangs_is_handed_back(place: Place) -> None:
+    topic = await place.topic("hangs", queues=1)
+    consumer = _consumer(place, stuck_after=0.2, stop_timeout=0.1)
+    consumer.subscribe(topic)
+    seen: list[tuple[bytes, int]] = []
+
+    @consumer.on_message
+    async def take(message: ReceivedMessage) -> None:
+        seen.append((message.body, message.reconsume_times))
+        if message.body == b"0" and message.reconsume_times == 0:
+            await anyio.sleep_forever()
+
+    await place.send(topic, numbered(3))
+    async with consumer, Admin(namesrv=place.namesrv) as admin:
+        # Nothing waits for the one that hangs: the group's place goes past it.
+        await eventually(lambda: admin.lag(consumer.group, topic), lambda lag: lag == 0)
+        await place.pass_time(11)
+        await until(lambda: (b"0", 1) in seen)
+
+
+async def a_consumer_can_be_started_again(place: Place) -> None:
+    topic = await place.topic("restarted")
+    consumer = _consumer(place)
+    consumer.subscribe(topic)
+    got = _collector(consumer)
+
+    for count in (5, 10):
+        async with consumer:
+            await place.send(topic, numbered(5))
+            await until(lambda wanted=count: len(got) == wanted)  # type: ignore[misc]
+
+
 async def hooks_run_around_a_delivery(place: Place) -> None:
     topic = await place.topic("consume-hooks")
     consumer = _consumer(place)

@@ -15,7 +15,7 @@ from verniermq.client import (
     SendStatus,
 )
 from verniermq.client.batch import split
-from verniermq.client.errors import BadBatch, BadMessage, MessageTooLarge, NoReply, SendFailed
+from verniermq.client.errors import BadBatch, BadMessage, MessageTooLarge, NoReply, NotWritable, SendFailed
 from verniermq.kernel import BadName, NoPermission, SysFlag, UnexpectedAnswer
 from verniermq.kernel.traffic import Sending
 
@@ -294,6 +294,16 @@ async def a_message_that_cannot_be_sent_says_why(place: Place) -> None:
             await producer.send(Message(topic, b"x", properties={"a": "b\x01c"}))
 
     assert await place.stored(topic) == []
+
+
+async def a_topic_that_takes_no_messages_is_named(place: Place) -> None:
+    topic = place.name("read-only")
+    async with Admin(namesrv=place.namesrv) as admin:
+        await admin.create_topic(topic, queues=2, perm=4)
+
+    async with place.producer() as producer:
+        with pytest.raises(NotWritable, match=f"write permission with: verniermq topic create {topic} --perm 6"):
+            await producer.send(Message(topic, b"x"))
 
 
 async def a_message_for_a_queue_that_is_not_there_is_refused(place: Place) -> None:
