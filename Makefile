@@ -4,7 +4,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+RUN    := $(VENV)/.installed
+DEV    := $(VENV)/.installed-dev
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FOLDERS := kernel plugins client contrib
 
 .PHONY: help run test check interop bench clean
@@ -12,32 +14,40 @@ FOLDERS := kernel plugins client contrib
 help:            ## List the targets
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(STAMP)    ## Start a broker with its embedded name server (broker.toml)
+run: $(RUN)    ## Start a broker with its embedded name server (broker.toml)
 	@$(BIN)/verniermq broker --config broker.toml
 
-test: $(STAMP)   ## Run the tests
+test: $(DEV)   ## Run the tests
 	@$(BIN)/python -m pytest
 
-check: $(STAMP) build/types/verniermq  ## Lint, type-check, and check who imports whom
+check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-interop: $(STAMP) ## Drive a broker with the real Java, Go and Node clients
+interop: $(DEV) ## Drive a broker with the real Java, Go and Node clients
 	@$(BIN)/python -m pytest tests/interop
 
-bench: $(STAMP)  ## Measure the path of a message beside its limit
+bench: $(DEV)  ## Measure the path of a message beside its limit
 	@$(BIN)/python bench/send.py
 
 clean:           ## Remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(STAMP): pyproject.toml setup.py
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
+# To run a broker takes a few small packages; to test it takes Spark and the tools too.
+$(RUN): pyproject.toml setup.py | $(VENV)
+	@echo "Installing VernierMQ into $(VENV) ..."
+	@$(PIP) install -e .
 	@touch $@
+
+$(DEV): pyproject.toml setup.py | $(VENV)
+	@echo "Installing VernierMQ and its tools into $(VENV) (Spark is large) ..."
+	@$(PIP) install -e '.[dev,spark]'
+	@touch $@ $(RUN)
+
+$(VENV):
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade pip
 
 # Type checkers do not follow an editable install: these links show them the folders as verniermq.*
 build/types/verniermq: Makefile

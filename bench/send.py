@@ -33,7 +33,8 @@ PROPERTIES = "KEYS\x01order-4711\x02TAGS\x01paid\x02UNIQ_KEY\x017F00000112670000
 def send_request(topic: str, queue_id: int, size: int, *, binary: bool = False) -> Command:
     ext = {
         "a": "bench", "b": topic, "c": "TBW102", "d": "8", "e": str(queue_id), "f": "0",
-        "g": str(int(time.time() * 1000)), "h": "0", "i": PROPERTIES, "j": "0", "k": "false", "m": "false", "n": "broker-a",
+        "g": str(int(time.time() * 1000)), "h": "0", "i": PROPERTIES, "j": "0", "k": "false", "m": "false",
+        "n": "broker-a",
     }  # fmt: skip
     return Command.request(RequestCode.SEND_MESSAGE_V2, ext, b"x" * size, binary=binary)
 

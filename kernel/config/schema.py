@@ -1,4 +1,3 @@
-# ruff: noqa: RUF009 - `setting` is attrs.field under another name, which the linter cannot see
 """The kernel's own settings: one frozen class for each section of ``broker.toml``, and all of them together.
 
 Each default suits a laptop and each limit keeps out what could not work. Plugins have their settings with

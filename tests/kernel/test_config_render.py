@@ -1,4 +1,3 @@
-# ruff: noqa: RUF009 - `setting` is attrs.field under another name, which the linter cannot see
 """The text of ``broker.toml`` cannot drift from the classes: it is made from them and reads back to them."""
 
 from __future__ import annotations

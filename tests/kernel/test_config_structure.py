@@ -1,4 +1,3 @@
-# ruff: noqa: RUF009 - `setting` is attrs.field under another name, which the linter cannot see
 """Tables become classes, or one exact line says why not."""
 
 from __future__ import annotations
