@@ -35,17 +35,17 @@ clean:           ## Remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # To run a broker takes a few small packages; to test it takes Spark and the tools too.
-$(RUN): pyproject.toml setup.py | $(VENV)
+$(RUN): pyproject.toml setup.py | $(BIN)/python
 	@echo "Installing VernierMQ into $(VENV) ..."
 	@$(PIP) install -e .
 	@touch $@
 
-$(DEV): pyproject.toml setup.py | $(VENV)
+$(DEV): pyproject.toml setup.py | $(BIN)/python
 	@echo "Installing VernierMQ and its tools into $(VENV) (Spark is large) ..."
 	@$(PIP) install -e '.[dev,spark]'
 	@touch $@ $(RUN)
 
-$(VENV):
+$(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade pip
 
