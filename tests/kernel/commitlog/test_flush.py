@@ -7,9 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
@@ -19,6 +20,8 @@ from verniermq.kernel.errors import StoreError, StoreNotWritable
 from verniermq.kernel.store import Store
 
 pytestmark = pytest.mark.anyio
+
+NOBODY = 65534
 
 
 @asynccontextmanager
@@ -229,12 +232,25 @@ def test_a_full_disk_refuses_writes_loses_nothing_and_goes_on_when_there_is_room
     assert result.stdout.startswith("stored")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_a_read_only_directory_is_a_clear_error(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
+@contextmanager
+def bound_by_permissions() -> Iterator[None]:
+    """As somebody who may not write anywhere he likes, which the superuser may."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(NOBODY)
     try:
-        with pytest.raises(StoreError, match="Permission denied"):
-            open_store(tmp_path)
+        yield
     finally:
-        tmp_path.chmod(0o700)
-    open_store(tmp_path).close()
+        os.seteuid(0)
+
+
+def test_a_read_only_directory_is_a_clear_error() -> None:
+    # Not in tmp_path: nobody but its owner could even look into that, which is another error.
+    with TemporaryDirectory() as directory:
+        store = Path(directory)
+        store.chmod(0o555)
+        with bound_by_permissions(), pytest.raises(StoreError, match="cannot be opened: Permission denied"):
+            open_store(store)
+        store.chmod(0o700)
+        open_store(store).close()
