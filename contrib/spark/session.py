@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verniermq.contrib.spark.bundle import write_bundle
 from verniermq.contrib.spark.errors import SparkError
 from verniermq.contrib.spark.java import use_java
 
@@ -33,6 +36,8 @@ def session(
 ) -> SparkSession:
     """Start Spark, or take the session that runs already, and register the source.
 
+    On a cluster the package travels along: executors need Python, pyarrow, numpy and VernierMQ's own dependencies.
+
     :param master: ``local[*]`` unless it is given here or in ``SPARK_MASTER``; ``spark://…``, ``yarn``, ``k8s://…``
 
     Raises:
@@ -45,14 +50,22 @@ def session(
     except ImportError as error:
         raise NoSpark(error) from error
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    bundle: Path | None = None
     if where.startswith("local"):
         # On one machine the workers are this Python, and nothing has to be reached from outside.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:
+        # Spark's own Python processes on this machine find the package through the environment.
+        bundle = Path(tempfile.mkdtemp(prefix="verniermq-")) / "verniermq.zip"
+        write_bundle(bundle)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(bundle), os.environ.get("PYTHONPATH"))))
     builder = SparkSession.builder.appName(name).master(where)
     for key, value in {**DEFAULTS, **(conf or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if bundle is not None:
+        spark.sparkContext.addPyFile(str(bundle))
     register(spark)
     return spark
 
