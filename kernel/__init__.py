@@ -71,7 +71,7 @@ from verniermq.kernel.message import (
     unpack_host,
 )
 from verniermq.kernel.persist import Document
-from verniermq.kernel.plugin import API_VERSION, Declaration, NoConfig, Service, concerns, hookimpl
+from verniermq.kernel.plugin import API_VERSION, Declaration, NoConfig, Service, concerns, gathered, hookimpl
 from verniermq.kernel.remoting import (
     Command,
     Connection,
@@ -179,6 +179,7 @@ __all__ = [
     "file_starts",
     "format_duration",
     "format_properties",
+    "gathered",
     "hookimpl",
     "java_hash",
     "nearest",

@@ -136,6 +136,7 @@ class Broker:
         self._exit.callback(self._task_group.cancel_scope.cancel)
         self._appended_feed = Feed(self.host.messages_appended, self._task_group)
         self._dispatched_feed = Feed(self.host.messages_dispatched, self._task_group)
+        self.store.before_close.insert(0, self._dispatched_feed.hand_over)
         self._exit.callback(self._appended_feed.close)
         self._exit.callback(self._dispatched_feed.close)
         self.documents.start(self._task_group)
@@ -325,6 +326,11 @@ class Broker:
         self.held_pulls.messages_dispatched(events)
         if self.host.messages_dispatched:
             self._dispatched_feed(events)
+
+    def catch_up(self) -> None:
+        """Let plugins that gather announcements hear everything up to now, before somebody asks them about it."""
+        self.store.dispatch()
+        self._dispatched_feed.hand_over()
 
     # --- subscriptions, topics, clients ----------------------------------------------------
 

@@ -1,12 +1,14 @@
-"""Announcements on the path of a message, for plugins that hear them with ``async def``.
+"""Announcements on the path of a message: now, gathered, or by a queue.
 
-Nobody on that path can wait for a plugin. A plain function is called on the spot; a coroutine function gets
-a queue of its own and a task that feeds it batch after batch, in order. One that falls behind by more than
-the queue holds has failed, is told so in the log, and misses that batch.
+Nobody on that path can wait for a plugin. A plain function is called on the spot, or, if it is marked as
+``gathered``, every 50 ms with all that came meanwhile. A coroutine function gets a queue of its own and a task
+that feeds it batch after batch, in order. One that falls behind by more than the queue holds has failed, is told so
+in the log, and misses that batch.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Final
@@ -19,6 +21,9 @@ from verniermq.kernel.errors import VernierMQError
 from verniermq.kernel.hookcall import HookCall
 
 BATCHES_WAITING: Final = 1024
+GATHER_SECONDS: Final = 0.05
+MOST_GATHERED: Final = 2048
+"""Handed over at once when there are more: one call must not hold the loop for long."""
 
 
 class FellBehind(VernierMQError):
@@ -39,13 +44,42 @@ class Feed:
         self._queues: dict[HookCall, MemoryObjectSendStream[Item]] = {}
         self._waiting = 0
         self._idle = anyio.Event()
+        self._gathered: list[Any] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self, batch: Sequence[Any]) -> None:
+        gather = False
         for call in tuple(self._calls):
-            if call.is_async:
-                self._queue(call, batch)
-            elif inspect.isawaitable(result := call(batch)):
-                self._queue(call, result)
+            if call.is_gathered:
+                gather = True
+            else:
+                self._tell(call, batch)
+        if gather:
+            self._gather(batch)
+
+    def _gather(self, batch: Sequence[Any]) -> None:
+        self._gathered.extend(batch)
+        if len(self._gathered) > MOST_GATHERED:
+            self.hand_over()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self.hand_over)
+
+    def hand_over(self) -> None:
+        """Let those who are in no hurry hear what was gathered for them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        batch, self._gathered = self._gathered, []
+        if batch:
+            for call in tuple(self._calls):
+                if call.is_gathered:
+                    self._tell(call, batch)
+
+    def _tell(self, call: HookCall, batch: Sequence[Any]) -> None:
+        if call.is_async:
+            self._queue(call, batch)
+        elif inspect.isawaitable(result := call(batch)):
+            self._queue(call, result)
 
     def _queue(self, call: HookCall, item: Item) -> None:
         queue = self._queues.get(call)
@@ -76,10 +110,12 @@ class Feed:
 
     async def drain(self) -> None:
         """Wait until every plugin has heard what was announced so far."""
+        self.hand_over()
         while self._waiting:
             await self._idle.wait()
 
     def close(self) -> None:
+        self.hand_over()
         for queue in self._queues.values():
             queue.close()
 

@@ -20,7 +20,7 @@ import attrs
 from verniermq.kernel.discovery import Candidate
 from verniermq.kernel.errors import PluginFailed, RequestRefused
 from verniermq.kernel.message import PendingMessage
-from verniermq.kernel.plugin import Concern, Declaration
+from verniermq.kernel.plugin import Concern, Declaration, is_gathered
 from verniermq.kernel.remoting.command import Command, request_name
 from verniermq.kernel.remoting.connection import Answer, Connection, Handler
 
@@ -78,9 +78,12 @@ class HookCall:
     failures_in_a_row: int = 0
     nanoseconds: int = 0
     is_async: bool = attrs.field(init=False)
+    is_gathered: bool = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(self.function))
+        original = inspect.unwrap(self.function)
+        self.is_async = inspect.iscoroutinefunction(original)
+        self.is_gathered = is_gathered(original)
 
     def __call__(self, *arguments: Any, undo: Callable[[], None] | None = None) -> Any:
         """Call the implementation; its exception is counted and becomes ``None``, or ``PluginFailed``.

@@ -194,8 +194,9 @@ def messages_dispatched(events: Sequence[DispatchEvent]) -> Awaitable[None] | No
     """Hear of messages that are in the log and in their queues (RocketMQ: ``CommitLogDispatcher``). *Hot, batched.*
 
     Comes in log order, and again during recovery for what may have been missed, so it must cope with
-    repeats. An ``async`` implementation is fed by a queue of its own, batch after batch; one that falls
-    behind by more batches than the queue holds has failed. Used by ``query`` (the key index), ``spark``.
+    repeats. Mark it with :func:`~verniermq.kernel.plugin.gathered` if it need not be told at once. An ``async``
+    implementation is fed by a queue of its own, batch after batch; one that falls behind by more batches than the
+    queue holds has failed. Used by ``query`` (the key index), ``admin`` and ``spark``.
     """
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import attrs
 
-from verniermq.kernel import Broker, Declaration, DispatchEvent, Handler, NoConfig, Service, hookimpl
+from verniermq.kernel import Broker, Declaration, DispatchEvent, Handler, NoConfig, Service, gathered, hookimpl
 from verniermq.plugins.admin.connections import ConnectionRequests
 from verniermq.plugins.admin.progress import ProgressRequests
 from verniermq.plugins.admin.rates import (
@@ -52,6 +52,7 @@ class Plugin:
         return [Service("sample rates", self._rates.run)]
 
     @hookimpl
+    @gathered
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         """Count per topic, once per batch and topic rather than once per message."""
         counts: dict[str, list[int]] = {}

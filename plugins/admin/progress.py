@@ -26,6 +26,7 @@ class ProgressRequests:
         }
 
     def topic_stats(self, request: Command, connection: Connection) -> Command:
+        self._broker.catch_up()
         topic = self._broker.topics.get(request.text("topic"))
         rows = []
         for queue_id in range(topic.queues):

@@ -51,6 +51,7 @@ class StatusRequests:
 
     def runtime_info(self, request: Command, connection: Connection) -> Command:
         broker, cluster = self._broker, self._broker.configuration.broker.cluster
+        broker.catch_up()
         put, get = self._rates.per_second(BROKER_PUT, cluster), self._rates.per_second(BROKER_GET, cluster)
         puts, gets = self._rates.total(BROKER_PUT, cluster), self._rates.total(BROKER_GET, cluster)
         usage = shutil.disk_usage(broker.store.path)
@@ -90,6 +91,7 @@ class StatusRequests:
         return self._broker.store.message_at(self._broker.store.start)
 
     def stats(self, request: Command, connection: Connection) -> Command:
+        self._broker.catch_up()
         name, key = request.text("statsName"), request.text("statsKey")
         shown = self._rates.shown(name, key)
         if shown is None:

@@ -31,6 +31,7 @@ from verniermq.kernel import (
     RequestRefused,
     Service,
     StoredMessage,
+    gathered,
     hookimpl,
     setting,
 )
@@ -127,6 +128,7 @@ class Plugin:
     # --- messages --------------------------------------------------------------------------
 
     @hookimpl
+    @gathered
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         if self._behind or self._unusable is not None:
             return

@@ -27,6 +27,7 @@ _ROOM_FOR_HEADER: Final = 64 * 1024
 class QueryHandlers:
     def __init__(self, broker: Broker, index: Index, *, most: int, most_for_unique_key: int) -> None:
         self._store = broker.store
+        self._broker = broker
         self._index = index
         self._most = most
         self._most_for_unique_key = most_for_unique_key
@@ -40,6 +41,7 @@ class QueryHandlers:
         wanted = min(request.integer("maxNum"), self._most)
         if request.boolean(UNIQUE_KEY_QUERY, False):
             wanted = self._most_for_unique_key
+        self._broker.catch_up()
         records = await anyio.to_thread.run_sync(
             self._search, topic, key, begin, end, wanted, limiter=self._searching, abandon_on_cancel=True
         )

@@ -11,7 +11,7 @@ import anyio
 from tests.kernel.enabling import enabled
 from tests.kernel.pulling import until
 from tests.plugins.peer import peer
-from verniermq.kernel import Appended, Broker, Declaration, DispatchEvent, PendingMessage, hookimpl
+from verniermq.kernel import Appended, Broker, Declaration, DispatchEvent, PendingMessage, gathered, hookimpl
 from verniermq.kernel.feeds import BATCHES_WAITING
 from verniermq.kernel.testing import broker_process, running_broker
 
@@ -147,3 +147,30 @@ class Prompt(Plugin):
     async def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         await anyio.lowlevel.checkpoint()
         self.offsets += [event.queue_offset for event in events]
+
+
+class Unhurried(Plugin):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.calls = 0
+
+    @hookimpl
+    @gathered
+    def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
+        self.calls += 1
+        self.offsets += [event.queue_offset for event in events]
+
+
+async def test_a_listener_in_no_hurry_hears_of_many_turns_at_once_and_of_all_when_asked() -> None:
+    async with running_broker(**enabled(x=Unhurried)) as broker, peer(broker.address) as client:
+        plugin: Unhurried = broker.host.active["x"].instance
+        for _ in range(20):
+            await client.sent("orders")
+        broker.catch_up()
+
+        assert plugin.offsets == list(range(20))
+        assert plugin.calls < 20
+        await client.sent("orders")
+        await until(lambda: plugin.offsets[-1] == 20)
+        await client.sent("orders")
+    assert plugin.at_stop == list(range(22))
