@@ -6,6 +6,7 @@ Looking never changes what is looked at: nothing here touches a group's figures 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import attrs
@@ -49,7 +50,7 @@ class Plugin:
 
     @hookimpl
     def services(self, broker: Broker) -> Iterable[Service]:
-        return [Service("sample rates", self._rates.run)]
+        return [Service("sample rates", partial(self._rates.run, broker.catch_up))]
 
     @hookimpl
     @gathered

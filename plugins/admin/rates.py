@@ -7,6 +7,7 @@ difference of two readings. So a message costs an addition, whatever is asked la
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -57,14 +58,14 @@ class Rates:
         self._clock = clock
         self._counters: dict[tuple[str, str], Counter] = {}
         self._samples = 0
+        self._sampled_at = clock.now()
 
     def add(self, statistic: str, key: str, amount: int = 1) -> None:
         counter = self._counters.get((statistic, key))
         if counter is None:
             counter = self._counters[statistic, key] = Counter()
-            now = self._clock.now()
             for readings in (counter.minute, counter.hour, counter.day):
-                readings.append(Reading(now, 0, 0))
+                readings.append(Reading(self._sampled_at, 0, 0))  # there was nothing to count until then
         counter.add(amount)
 
     def total(self, statistic: str, key: str) -> int:
@@ -88,14 +89,16 @@ class Rates:
             "statsMinute": counter.window(counter.minute, now),
         }
 
-    async def run(self) -> None:
+    async def run(self, catch_up: Callable[[], None]) -> None:
+        """Take a sample now and then; ``catch_up`` brings in what is not counted yet."""
         while True:
             await self._clock.sleep(SAMPLE_SECONDS)
+            catch_up()
             self.sample()
 
     def sample(self) -> None:
         self._samples += 1
-        now = self._clock.now()
+        now = self._sampled_at = self._clock.now()
         for counter in self._counters.values():
             reading = Reading(now, counter.total, counter.times)
             counter.minute.append(reading)
