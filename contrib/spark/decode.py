@@ -60,7 +60,7 @@ def _head(born: int, store: int) -> np.dtype[Any]:
 HEADS: Final = [_head(8, 8), _head(20, 8), _head(8, 20), _head(20, 20)]
 """By the two bits of the system flag that say IPv6: 0x10 for the born host, 0x20 for the store host."""
 
-_NUMBERS: Final = tuple(name for name, _ in HEADS[0].descr if not name.endswith("Host"))
+_NUMBERS: Final = tuple(name for name in HEADS[0].names or () if not name.endswith("Host"))
 
 
 @attrs.frozen(eq=False)
@@ -133,7 +133,7 @@ class Layout:
         Raises:
             CorruptRecord: a body is not what its checksum says.
         """
-        view = memoryview(self.data)
+        view = self.data.data
         lengths = self.fields["bodyLength"].tolist()
         for start, length, expected in zip(self.bodies.tolist(), lengths, self.fields["crc"].tolist(), strict=True):
             found = zlib.crc32(view[start : start + length]) & 0x7FFFFFFF

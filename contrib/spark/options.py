@@ -47,7 +47,7 @@ class _Options:
                 raise UnknownOption(name, known)
             self.values[names[name.lower()]] = str(value)
 
-    def _take(self, name: str, default: Value, convert: Callable[[str], Value], expected: str) -> Value:
+    def converted(self, name: str, default: Value, convert: Callable[[str], Value], expected: str) -> Value:
         text = self.values.get(name)
         if text is None:
             return default
@@ -64,17 +64,21 @@ class _Options:
             return {"true": True, "false": False}[text.strip().lower()]
 
         try:
-            return self._take(name, default, convert, "")
+            return self.converted(name, default, convert, "")
         except KeyError:
             raise BadOption(name, self.values[name], "true or false") from None
 
-    def number(self, name: str, default: Value, least: int = 0) -> int | Value:
-        def convert(text: str) -> int | Value:
+    def number(self, name: str, default: int, least: int = 0) -> int:
+        found = self.number_if_given(name, least)
+        return default if found is None else found
+
+    def number_if_given(self, name: str, least: int = 0) -> int | None:
+        def convert(text: str) -> int | None:
             if int(text) < least:
                 raise ValueError
             return int(text)
 
-        return self._take(name, default, convert, f"a whole number, {least} or more")
+        return self.converted(name, None, convert, f"a whole number, {least} or more")
 
     def names(self, name: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(part.strip() for part in self.text(name).split(",") if part.strip()))
@@ -90,7 +94,7 @@ class _Options:
         return servers
 
     def seconds(self, name: str, default: float) -> float:
-        return self._take(name, default, _seconds, "a time such as 30s, 500ms or 2m")
+        return self.converted(name, default, _seconds, "a time such as 30s, 500ms or 2m")
 
 
 def _seconds(text: str) -> float:
@@ -158,9 +162,9 @@ class ReadOptions:
             path=options.text("path"),
             starting=_offsets(options, "startingOffsets", LATEST if streaming else EARLIEST),
             ending=_offsets(options, "endingOffsets", LATEST),
-            starting_timestamp=options.number("startingTimestamp", None),
-            ending_timestamp=options.number("endingTimestamp", None),
-            max_offsets_per_trigger=options.number("maxOffsetsPerTrigger", None, least=1),
+            starting_timestamp=options.number_if_given("startingTimestamp"),
+            ending_timestamp=options.number_if_given("endingTimestamp"),
+            max_offsets_per_trigger=options.number_if_given("maxOffsetsPerTrigger", least=1),
             min_partitions=options.number("minPartitions", 1, least=1),
             fail_on_data_loss=options.flag("failOnDataLoss", True),
             sub_expression=_expression(options),
@@ -235,7 +239,8 @@ def _offsets(options: _Options, name: str, default: int) -> Offsets | int:
         return from_json(_json(text)) if word is None else word
 
     expected = 'earliest, latest, or JSON such as {"orders": {"broker-a": {"0": 100}}}'
-    return options._take(name, default, convert, expected)
+    start: Offsets | int = default
+    return options.converted(name, start, convert, expected)
 
 
 def _json(text: str) -> Any:

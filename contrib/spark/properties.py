@@ -139,7 +139,8 @@ class Properties:
         width = {4: np.uint32, 8: np.uint64}[len(wanted)]
         candidates = np.flatnonzero(self.name_lengths == len(wanted))
         numbers = _as_numbers(self.text, self.names[candidates], width)
-        return candidates[numbers == np.frombuffer(wanted, width)[0]]
+        found: Ints = candidates[numbers == np.frombuffer(wanted, width)[0]]
+        return found
 
     def _values(self, pairs: Ints) -> pa.Array:
         starts = self.values[pairs]

@@ -164,7 +164,7 @@ class Sender:
             if any(name in properties for name in ALONE):
                 self._send_alone(where, queue, data, properties, flag or 0)
             else:
-                self._gather((where, queue), _batch_item(data, properties, flag or 0))
+                self._gather((where, queue), batch_item(data, properties, flag or 0))
 
     def _gather(self, key: tuple[str, int], item: bytes) -> None:
         waiting = self._waiting.setdefault(key, [])
@@ -222,7 +222,7 @@ class Sender:
         raise BadOption("queueId", queue_id, f"one of the {len(queues)} queues of topic {topic!r}")
 
 
-def _batch_item(body: bytes, properties: Mapping[str, str], flag: int) -> bytes:
+def batch_item(body: bytes, properties: Mapping[str, str], flag: int) -> bytes:
     """One message of a batch: ``size, 0, 0, flag, body length, body, properties length, properties``."""
     text = format_properties(properties).encode()
     size = BATCH_HEAD.size + len(body) + 2 + len(text)

@@ -44,7 +44,8 @@ def daemon(folder: Path, name: str, python: Path, *arguments: str) -> Iterator[P
     log = folder / f"{name}.log"
     environment = {
         "PATH": os.environ["PATH"], "JAVA_HOME": str(find_java()), "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python), "SPARK_WORKER_DIR": str(folder / "work"), "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python),
+        "SPARK_WORKER_DIR": str(folder / "work"), "SPARK_DAEMON_MEMORY": "256m",
     }  # fmt: skip
     with log.open("wb") as output:
         process = subprocess.Popen(
