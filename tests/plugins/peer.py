@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import attrs
 import orjson
 
@@ -74,6 +75,13 @@ class Peer:
 
     async def bodies(self, topic: str, queue: int = 0) -> list[bytes]:
         return [message.body for message in await self.pull(topic, queue)]
+
+    async def arrived(self, topic: str, count: int, queue: int = 0) -> set[bytes]:
+        """Wait until so many different messages are in a queue: a broker beside the test delivers when it can."""
+        with anyio.fail_after(60):
+            while len(bodies := set(await self.bodies(topic, queue))) < count:  # noqa: ASYNC110 - the socket tells
+                await anyio.sleep(0.02)
+            return bodies
 
     async def fail(self, message: StoredMessage, group: str, level: int = 0, **fields: object) -> Command:
         """Give a message back as a consumer does that could not process it."""

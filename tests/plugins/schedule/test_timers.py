@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.plugins.peer import Peer, peer, served
+from tests.plugins.peer import peer, served
 from verniermq.kernel import ManualClock, PendingMessage, RequestCode, ResponseCode
 from verniermq.kernel.testing import broker_process
 
@@ -343,22 +343,14 @@ async def test_a_crash_in_the_middle_loses_nothing_that_was_acknowledged(tmp_pat
             for number in range(300):
                 await client.sent("orders", str(number).encode(), TIMER_DELAY_MS=60_000 + 10 * number)
             process.advance(61)
-            await arrived(client, 50)
+            await client.arrived("orders", 50)
         process.kill()
         process.start()
         async with peer(process.broker) as client:
             process.advance(70)
-            delivered = await arrived(client, 300)
+            delivered = await client.arrived("orders", 300)
 
     assert delivered == {str(number).encode() for number in range(300)}
-
-
-async def arrived(client: Peer, count: int) -> set[bytes]:
-    """Wait until so many different messages have been delivered."""
-    with anyio.fail_after(60):
-        while len(bodies := set(await client.bodies("orders"))) < count:  # noqa: ASYNC110 - the socket tells
-            await anyio.sleep(0.02)
-        return bodies
 
 
 # --- many ----------------------------------------------------------------------------------
