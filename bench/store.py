@@ -1,6 +1,7 @@
 """How fast the store appends, reads back and recovers, beside a bare write and read of the same bytes.
 
     python bench/store.py [--messages 100000] [--size 300] [--directory DIR]
+    python bench/store.py --large [--messages 10000000]        4 GiB, a few minutes: see large.py
 
 All figures come from one run on one machine, so that their ratio means something: the bare file is the limit
 that no log can beat, and Python's share is what lies between.
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import large
 
 from verniermq.kernel.clock import SystemClock
 from verniermq.kernel.config.schema import StoreSettings
@@ -99,14 +101,19 @@ def opened(path: Path) -> tuple[Store, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--messages", type=int, help="100,000 unless given; with --large, 10,000,000")
     parser.add_argument("--size", type=int, default=300, help="bytes of a body")
     parser.add_argument("--directory", type=Path, help="where the disk to measure is mounted")
+    parser.add_argument("--large", action="store_true", help="how a store of ten million messages opens and recovers")
     arguments = parser.parse_args()
-    arguments.messages -= arguments.messages % TURN
+    count = arguments.messages or (10_000_000 if arguments.large else 100_000)
+    count -= count % TURN
     work = Path(tempfile.mkdtemp(dir=arguments.directory))
     try:
-        measure(work, arguments.messages, bytes(arguments.size))
+        if arguments.large:
+            large.measure(work / "store", count)
+        else:
+            measure(work, count, bytes(arguments.size))
     finally:
         shutil.rmtree(work)
 
