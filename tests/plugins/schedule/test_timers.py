@@ -428,4 +428,4 @@ async def test_with_synchronous_flush_what_was_answered_is_on_the_disk_and_comes
             for number in range(20):
                 await client.sent("orders", str(number).encode(), **properties)
             process.advance(5)
-            assert len(await arrived(client, 20)) == 20
+            assert len(await client.arrived("orders", 20)) == 20
