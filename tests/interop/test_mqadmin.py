@@ -170,3 +170,16 @@ def test_clone_offsets(mqadmin: MqAdmin, tmp_path: Path) -> None:
 def test_reset_offset_by_time(mqadmin: MqAdmin) -> None:
     table = rows(mqadmin("resetOffsetByTime", "-g", "consumers", "-t", TOPIC, "-s", "now"), "broker-a")
     assert len(table) == 4
+
+
+def test_query_messages_by_key_and_by_unique_key(mqadmin: MqAdmin, tmp_path: Path) -> None:
+    by_key = mqadmin.alone(tmp_path, "queryMsgByKey", "-t", TOPIC, "-k", "key-7")
+    by_unique_key = mqadmin.alone(tmp_path, "queryMsgByUniqueKey", "-t", TOPIC, "-i", mqadmin.first_id)
+
+    assert len([line for line in by_key.splitlines() if re.match(r"[0-9A-F]{32}", line)]) == 1, by_key
+    assert re.search(r"Keys: +\[key-0\]", by_unique_key), by_unique_key
+
+
+def test_delete_expired_files(mqadmin: MqAdmin, tmp_path: Path) -> None:
+    assert "success" in mqadmin.alone(tmp_path, "deleteExpiredCommitLog", *CLUSTER)
+    assert "success" in mqadmin.alone(tmp_path, "cleanExpiredCQ", *CLUSTER)
