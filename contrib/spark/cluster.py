@@ -35,6 +35,10 @@ Result = TypeVar("Result")
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 
+TEMPLATE: Final = "TBW102"
+"""The topic that brokers make new ones after; those that have it create topics when the first message comes."""
+NEW_QUEUES: Final = 4
+
 SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "CID_", "SCHEDULE_TOPIC_XXXX")
 SYSTEM_NAMES: Final = frozenset(
     {
@@ -164,8 +168,8 @@ class Cluster:
             for number in range(int(queues[count]))
         )
 
-    def queues(self, topics: Iterable[str], writable: bool = False) -> list[MessageQueue]:
-        """The queues of all these topics.
+    def queues(self, topics: Iterable[str]) -> list[MessageQueue]:
+        """The queues of all these topics that can be read.
 
         Raises:
             NoSuchTopic: one of them does not exist.
@@ -174,7 +178,7 @@ class Cluster:
         found: list[MessageQueue] = []
         missing = []
         for topic in topics:
-            route = self.patiently(f"find topic {topic!r}", lambda topic=topic: self.route(topic, writable))  # type: ignore[misc]
+            route = self.patiently(f"find topic {topic!r}", lambda topic=topic: self.route(topic))  # type: ignore[misc]
             if route is None:
                 missing.append(topic)
             else:
@@ -183,14 +187,29 @@ class Cluster:
             raise NoSuchTopic(missing, ", ".join(self.name_servers), self.topics())
         return found
 
+    def queues_to_send_to(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic, or those that it will have: the first message creates it, where brokers allow that.
+
+        Raises:
+            NoSuchTopic: it does not exist, and no broker would create it.
+        """
+        what = f"find topic {topic!r}"
+        route = self.patiently(what, lambda: self.route(topic, writable=True))
+        if route is None:
+            template = self.patiently(what, lambda: self.route(TEMPLATE, writable=True)) or []
+            route = [attrs.evolve(queue, topic=topic) for queue in template if queue.queue_id < NEW_QUEUES]
+        if not route:
+            raise NoSuchTopic([topic], ", ".join(self.name_servers), self.topics())
+        return route
+
     def address(self, queue: MessageQueue) -> str:
         """Where a queue's broker is.
 
         Raises:
             RemotingError: nobody knows at the moment.
         """
-        if queue.broker_name not in self._addresses:
-            self.route(queue.topic)
+        if queue.broker_name not in self._addresses and self.route(queue.topic) is None:
+            self.route(TEMPLATE)  # a topic that is about to be created
         address = self._addresses.get(queue.broker_name)
         if address is None:
             why = f"no name server of {', '.join(self.name_servers)} knows broker {queue.broker_name!r} at the moment"

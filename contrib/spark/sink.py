@@ -25,7 +25,7 @@ import attrs
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from verniermq.contrib.spark.cluster import Cluster, expect
+from verniermq.contrib.spark.cluster import NEW_QUEUES, TEMPLATE, Cluster, expect
 from verniermq.contrib.spark.errors import BadOption, SparkError
 from verniermq.contrib.spark.options import WriteOptions
 from verniermq.kernel import MessageQueue, Property, RequestCode, format_properties
@@ -198,9 +198,9 @@ class Sender:
             queue = self._queue(topic, queue_id)
             address = self._cluster.address(queue)
             ext = {
-                "a": self.options.producer_group, "b": topic, "c": "TBW102", "d": "4", "e": str(queue.queue_id),
-                "f": "0", "g": str(int(time.time() * 1000)), "h": "0", "i": "", "j": "0", "k": "false",
-                "n": queue.broker_name, **more,
+                "a": self.options.producer_group, "b": topic, "c": TEMPLATE, "d": str(NEW_QUEUES),
+                "e": str(queue.queue_id), "f": "0", "g": str(int(time.time() * 1000)), "h": "0", "i": "", "j": "0",
+                "k": "false", "n": queue.broker_name, **more,
             }  # fmt: skip
             expect(self._cluster.ask(address, code, ext, body), code, address)
 
@@ -210,7 +210,7 @@ class Sender:
         """The queue of that number, or the next in turn."""
         queues = self._queues.get(topic)
         if queues is None:
-            queues = self._queues[topic] = self._cluster.queues([topic], writable=True)
+            queues = self._queues[topic] = self._cluster.queues_to_send_to(topic)
         if not queues:
             raise SparkError(f"no queue of topic {topic!r} may be written to")
         self._turn += 1

@@ -1,0 +1,39 @@
+"""The manual's walk through runs as it is written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.conftest import WITH_PLUGIN
+from verniermq.contrib.spark.options import READ, WRITE
+from verniermq.contrib.spark.schema import COLUMNS
+from verniermq.kernel.testing import broker_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MANUAL = Path(__file__).parents[2] / "docs" / "spark.md"
+
+
+def test_the_walk_through_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = MANUAL.read_text()
+    walk = text[text.index("<!-- walk -->") : text.index("## On a cluster")]
+    program = "\n".join(re.findall(r"```python\n(.*?)```", walk, re.DOTALL))
+
+    with broker_process(tmp_path / "store", WITH_PLUGIN) as process:
+        exec(compile(program.replace("127.0.0.1:9876", process.namesrv), str(MANUAL), "exec"), {})
+
+    chart = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
+    assert [line.split("█")[0].strip() for line in chart] == ["card expired", "no such account"]
+    assert sum(int(found[1]) for line in chart if (found := re.search(r"(\d+) messages", line))) == 134
+
+
+def test_every_option_and_column_is_described() -> None:
+    text = MANUAL.read_text()
+
+    for name in {*READ, *WRITE, *COLUMNS} - {"checkpointLocation"}:
+        assert f"`{name}`" in text, f"docs/spark.md does not mention {name}"

@@ -1,0 +1,161 @@
+"""The export: every message once for any reader of Parquet, tables beside them, and losses that are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from tests.spark.conftest import WITH_PLUGIN, Source
+from tests.spark.producing import Producing
+from tests.spark.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
+from verniermq.contrib.spark.export import Export, ExportFailed, ExportRuns, reason_of, run
+from verniermq.contrib.spark.progress import Progress, lag_of
+from verniermq.kernel import RequestCode
+from verniermq.kernel.cli import main
+from verniermq.kernel.testing import broker_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def parquet(folder: Path) -> list[dict[str, Any]]:
+    """What a reader that knows nothing of Spark finds."""
+    if not folder.is_dir():
+        return []
+    rows: list[dict[str, Any]] = pyarrow.dataset.dataset(folder, partitioning="hive").to_table().to_pylist()
+    return rows
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    with Progress(Console(force_terminal=True, width=100)) as one:
+        yield one
+
+
+def export(out: Path, source: Source, *topics: str, **changes: Any) -> int:
+    with progress() as shown:
+        what = Export(out=str(out), name_server=source()["nameServer"], topics=topics, **changes)
+        return run(what, shown)
+
+
+def test_every_message_is_in_parquet_once_and_the_next_run_goes_on(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path
+) -> None:
+    bodies = producing.send_many(topic, 30)
+    dead = f"%DLQ%{topic}"
+    producing.create(dead, 1)
+    producing.send(dead, b"given up", times=16)
+    fields = {"consumerGroup": topic, "topic": topic, "queueId": "0", "commitOffset": "5"}
+    producing.wire.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+    first = export(tmp_path, source, topic, dead, batch_rows=20, group="exporters")
+    bodies += [b"later"]
+    producing.send(topic, b"later")
+    second = export(tmp_path, source, topic, dead, group="exporters")
+
+    assert (first, second) == (31, 1)
+    rows = parquet(tmp_path / "messages")
+    assert sorted(row["body"] for row in rows if row["topic"] == topic) == sorted(bodies)
+    assert [row["body"] for row in rows if row["topic"] == dead] == [b"given up"]
+    topics = parquet(tmp_path / "topics")
+    assert sum(row["messages"] for row in topics if row["topic"] == topic) == 31
+    assert sum(row["retried"] for row in topics) == 1
+    mine = [row for row in parquet(tmp_path / "groups") if row["group"] == topic]
+    assert {(row["topic"], row["committed"]) for row in mine} == {(topic, 5)}
+    assert sum(row["deadLetters"] for row in mine) == 1
+    queue = {"consumerGroup": "exporters", "topic": topic, "queueId": "0"}
+    assert producing.wire.ask(RequestCode.QUERY_CONSUMER_OFFSET, queue).ext["offset"] == "16"
+
+
+def test_the_command_shows_rows_and_says_what_retention_took(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with broker_process(tmp_path / "store", WITH_PLUGIN, *SMALL_SEGMENTS) as process:
+        arguments = ["spark", "export", str(out), "--namesrv", process.namesrv, "--topic", "orders", "--no-tables"]
+        with Producing(process.broker) as producing:
+            bodies = producing.send_many("orders", 50, queues=1, size=500)
+        well = CliRunner().invoke(main, arguments)
+        with Producing(process.broker) as producing:
+            bodies += producing.send_many("orders", 400, queues=1, size=500)
+        delete_oldest_messages(process)
+        lost = CliRunner().invoke(main, arguments)
+        going_on = CliRunner().invoke(main, [*arguments, "--skip-lost"])
+
+    assert well.exit_code == 0, well.output
+    assert "50 rows" in well.output
+    assert "0 to come" in well.output
+    assert lost.exit_code == 2
+    assert "offsets 50 to" in lost.output + lost.stderr
+    assert "are lost" in lost.output + lost.stderr
+    assert going_on.exit_code == 0, going_on.output
+    rows = parquet(out / "messages")
+    assert len({row["queueOffset"] for row in rows}) == len(rows) < 450
+    assert max(row["queueOffset"] for row in rows) == 449
+
+
+def test_what_a_killed_run_left_is_removed(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path
+) -> None:
+    producing.send_many(topic, 3)
+    left = tmp_path / "messages" / ".spark-staging-1234" / "topic=x"
+    left.mkdir(parents=True)
+    (tmp_path / "_export.lock").write_text("[999999999]")
+
+    export(tmp_path, source, topic, tables=False)
+
+    assert not left.parent.exists()
+    assert not (tmp_path / "_export.lock").exists()
+    assert len(parquet(tmp_path / "messages")) == 3
+
+
+def test_a_second_export_to_the_same_folder_is_refused(source: Source, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()", "spark", "export"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
+        (tmp_path / "_export.lock").write_text(json.dumps([other.pid]))
+        with pytest.raises(ExportRuns, match=str(other.pid)):
+            export(tmp_path, source, "orders")
+        other.communicate()
+
+
+def test_a_failure_is_told_with_its_reason(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    with pytest.raises(ExportFailed, match="topic 'nobody' does not exist"):
+        export(tmp_path, source, "nobody")
+
+
+def test_the_reason_is_found_among_stack_traces() -> None:
+    text = 'Job aborted\n  File "x.py"\nverniermq.contrib.spark.errors.DataLost: offsets 0 to 5 are lost\n\tat x'
+
+    assert reason_of(text) == "offsets 0 to 5 are lost"
+    assert reason_of("\n something else\n at x") == "something else"
+    assert reason_of("") == "Spark gave no reason"
+
+
+def test_lag_is_what_a_batch_did_not_reach() -> None:
+    latest = {"orders": {"a": {"0": 10, "1": 7}}}
+    end = {"orders": {"a": {"0": 4}}}
+
+    assert lag_of({"latestOffset": latest, "endOffset": json.dumps(end)}) == 13
+    assert lag_of({"latestOffset": None, "endOffset": end}) == 0
+
+
+def test_the_shell_has_a_session_and_a_reader(shared_broker: Any, producing: Producing, topic: str) -> None:
+    producing.send_many(topic, 4)
+    command = f"print('rows', read({topic!r}).count(), spark.version[:1])"
+    arguments = [sys.executable, "-m", "verniermq.kernel", "spark", "shell", "--master", "local[1]"]
+
+    done = subprocess.run(
+        [*arguments, "--namesrv", shared_broker.namesrv, "-c", command],
+        capture_output=True, text=True, check=False, timeout=110, env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )  # fmt: skip
+
+    assert "rows 4 4" in done.stdout, done.stderr
