@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import weakref
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self, Unpack
@@ -31,6 +32,8 @@ from verniermq.client.sending import Sender
 from verniermq.kernel import Command, Connection, Handler, PluginHost, RemotingError, RequestCode, UnexpectedAnswer
 
 logger = logging.getLogger(__name__)
+
+FORKED: Final = "belongs to the parent process"
 
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 PLUGIN_SECONDS: Final = 5.0
@@ -88,6 +91,7 @@ class Client:
         self._background = Background(self._what)
         await self._background.start()
         self._state = "runs"
+        _running.add(self)
         try:
             await self._reach_somebody()
             self._background.every(options.route_interval, self._routes.refresh)
@@ -102,7 +106,7 @@ class Client:
 
     async def close(self) -> None:
         """Finish what is under way, say goodbye, and close the connections. A second call does nothing."""
-        if self._state != "runs" or self._pid != os.getpid():
+        if self._state != "runs":
             return
         self._state = "is closing"
         try:
@@ -116,6 +120,7 @@ class Client:
         await self._background.close()
         await self._pool.close()
         self._state = "is closed"
+        _running.discard(self)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -131,9 +136,9 @@ class Client:
             NotRunning, OtherProcess: this client cannot be used now, or here.
         """
         if self._state != "runs":
+            if self._state == FORKED:
+                raise OtherProcess(self._what, self._pid)
             raise NotRunning(self._what, self._state)
-        if self._pid != os.getpid():
-            raise OtherProcess(self._what, self._pid)
 
     async def _reach_somebody(self) -> None:
         """One broker is enough: which ones are needed is known when the topics are."""
@@ -238,3 +243,15 @@ class Client:
             return
         if answer.code != 0:
             logger.warning("heartbeat refused address=%s code=%d reason=%s", address, answer.code, answer.remark)
+
+
+_running: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in _running:
+        client._state = FORKED
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -94,6 +94,10 @@ class ConnectionPool:
         if not connection.oneway(command):
             raise ConnectionLost(address)
 
+    @property
+    def signs(self) -> bool:
+        return self._credentials is not None
+
     def sign(self, command: Command) -> None:
         """For requests that are sent on a connection of the pool directly."""
         if self._credentials is not None:

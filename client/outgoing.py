@@ -9,6 +9,7 @@ The request SEND_MESSAGE_V2 has one-letter fields::
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Final
 
@@ -43,7 +44,7 @@ _now_ns = time.time_ns
 class Outgoing:
     """One request to send, that can be tried with several queues."""
 
-    __slots__ = ("body", "code", "ext", "message_id", "queue_count", "topic")
+    __slots__ = ("body", "code", "ext", "message_id", "topic")
 
     def __init__(self, code: int, topic: str, ext: dict[str, str], body: bytes, message_id: str) -> None:
         self.code = code
@@ -53,7 +54,8 @@ class Outgoing:
         self.message_id = message_id
 
     def command(self, queue: MessageQueue, *, oneway: bool = False) -> Command:
-        ext = self.ext.copy()
+        """The request for one try. Tries come one after the other, so they may share the fields."""
+        ext = self.ext
         ext["e"] = str(queue.queue_id)
         ext["n"] = queue.broker_name
         return Command(self.code, 0, 2 if oneway else 0, ext, body=self.body)
@@ -74,7 +76,8 @@ class Preparer:
     ) -> None:
         self._namespace = namespace
         self.group = with_namespace(namespace, group)
-        self._compress_over = compress_over
+        # 0 means never.
+        self._compress_over = compress_over or sys.maxsize
         self._compression: Compression = compression
         self._max_message_size = max_message_size
         self._default_queues = str(default_queues)
@@ -106,6 +109,8 @@ class Preparer:
             MessageTooLarge: there is too much of it.
         """
         body = message.body
+        if body.__class__ is bytes and 0 < len(body) <= self._max_message_size:
+            return
         if not isinstance(body, bytes | bytearray | memoryview):
             raise BadMessage(f"the body is {type(body).__name__}, expected bytes; encode text with text.encode()")
         if not body:
@@ -121,9 +126,11 @@ class Preparer:
         Raises:
             BadName, NoPermission, BadMessage, MessageTooLarge: it cannot be sent.
         """
-        topic = self.wire_topic(message.topic)
+        topic = self._checked.get(message.topic) or self.wire_topic(message.topic)
         self.check_body(message)
         now_ms = _now_ns() // 1_000_000
+        if not message.properties and not more and len(message.body) < self._compress_over and not sys_flag:
+            return self._plain(message, code, topic, now_ms)
         properties = message.all_properties()
         if more:
             properties.update(more)
@@ -138,7 +145,7 @@ class Preparer:
         if most is not None:
             ext["l"] = most
         body = message.body if isinstance(message.body, bytes) else bytes(message.body)
-        if len(body) >= self._compress_over > 0:
+        if len(body) >= self._compress_over:
             body = compress(body, self._compression)
             sys_flag |= FLAGS[self._compression]
         if Property.TRANSACTION_PREPARED in properties and properties[Property.TRANSACTION_PREPARED] == "true":
@@ -148,6 +155,30 @@ class Preparer:
         if message.flag:
             ext["h"] = str(message.flag)
         ext["i"] = properties_text(properties)
+        return Outgoing(code, topic, ext, body, message_id)
+
+    def _plain(self, message: Message, code: int, topic: str, now_ms: int) -> Outgoing:
+        """The same for a message without properties of its own, which most are: no table, only the text."""
+        message_id = unique_ids.next(now_ms)
+        text = f"UNIQ_KEY\x01{message_id}\x02WAIT\x01{'true' if message.wait_store_ok else 'false'}\x02"
+        pairs = 2
+        if message.tags:
+            text += f"TAGS\x01{message.tags}\x02"
+            pairs += 1
+        keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
+        if keys:
+            text += f"KEYS\x01{keys}\x02"
+            pairs += 1
+        if message.delay_level:
+            text += f"DELAY\x01{message.delay_level}\x02"
+            pairs += 1
+        if text.count("\x01") != pairs or text.count("\x02") != pairs:
+            properties_text(message.all_properties())  # raises, and says which
+        ext = self.ext(topic, now_ms)
+        ext["i"] = text
+        if message.flag:
+            ext["h"] = str(message.flag)
+        body = message.body if message.body.__class__ is bytes else bytes(message.body)
         return Outgoing(code, topic, ext, body, message_id)
 
     def ext(self, topic: str, now_ms: int) -> dict[str, str]:

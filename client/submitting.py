@@ -92,7 +92,8 @@ class Submitter:
         if address is None or connection is None or not connection.is_writable:
             return False
         command = outgoing.command(queue)
-        self.pool.sign(command)
+        if self.pool.signs:
+            self.pool.sign(command)
         started = time.monotonic()
         limit = sender.timeout if timeout is None else timeout
 
