@@ -19,7 +19,8 @@ public final class Main {
         "request-reply", RequestReply::run,
         "delay", Delay::run,
         "retry", Retry::run,
-        "orderly", Orderly::run);
+        "orderly", Orderly::run,
+        "bench", Bench::run);
 
     public static void main(String[] args) throws Exception {
         Command command = args.length == 0 ? null : COMMANDS.get(args[0]);
