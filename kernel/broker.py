@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 STOP_GRACE_SECONDS: Final = 5.0
 CLIENT_SCAN_SECONDS: Final = 10.0
 
-EXPRESSION_PLUGINS: Final = {"TAG": "filter", "SQL92": "sql"}
+EXPRESSION_PLUGINS: Final = {kind: builtin.name for builtin in BUILTIN.values() for kind in builtin.expressions}
 """Who would have understood a subscription that nobody understood."""
 
 

@@ -1,7 +1,7 @@
 """The plugins that come with VernierMQ, by name: where each lives and what goes missing without it.
 
-Only names here, no imports: a plugin's module is loaded when it is active and not before. ``requests`` and
-``properties`` let the kernel answer "needs the plugin X" where a plugin that is not active would have acted.
+Only names here, no imports: a plugin's module is loaded when it is active and not before. ``requests``, ``properties``
+and ``expressions`` let the kernel answer "needs the plugin X" where a plugin that is not active would have acted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ class Builtin:
     """Served by this plugin alone."""
     properties: tuple[str, ...] = ()
     """A message that carries one of them needs this plugin."""
+    expressions: tuple[str, ...] = ()
+    """The types of subscription that it understands."""
     in_clients: bool = False
     """It acts in producers and consumers, not in a broker."""
     on_request: bool = False
@@ -33,8 +35,8 @@ BUILTIN: Final[dict[str, Builtin]] = {
     builtin.name: builtin
     for builtin in (
         Builtin("namesrv", "verniermq.plugins.namesrv:Plugin"),
-        Builtin("filter", "verniermq.plugins.filter.tag:Plugin"),
-        Builtin("sql", "verniermq.plugins.filter.sql:Plugin"),
+        Builtin("filter", "verniermq.plugins.filter.tag:Plugin", expressions=("TAG",)),
+        Builtin("sql", "verniermq.plugins.filter.sql:Plugin", expressions=("SQL92",)),
         Builtin(
             "txn",
             "verniermq.plugins.txn:Plugin",

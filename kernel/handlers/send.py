@@ -128,11 +128,10 @@ class SendHandler:
     def _stamp_properties(self, message: PendingMessage, text: str) -> None:
         """Add what the broker adds. The text is extended rather than made anew, where nothing is in the way."""
         properties = message.properties
-        clean = Property.REGION not in properties and Property.POP_CK not in properties
+        clean = Property.REGION not in properties
         if Property.UNIQUE_KEY not in properties:
             properties[Property.UNIQUE_KEY] = unique_key()
             clean = False
-        properties.pop(Property.POP_CK, None)
         properties.update(self._stamp)
         if clean:
             message.properties_text = (
@@ -186,6 +185,7 @@ class SendHandler:
                 waiting = self._broker.rewrite(message, connection)
                 if waiting is not None:
                     return self._send_batch_after(waiting, position + 1, request, connection, head, messages)
+            self._check_together(head, messages)
         return self._append_batch(request, head, messages)
 
     async def _send_batch_after(
@@ -197,8 +197,19 @@ class SendHandler:
             again = self._broker.rewrite(message, connection)
             if again is not None:
                 await again
+        self._check_together(head, messages)
         answer = self._append_batch(request, head, messages)
         return answer if isinstance(answer, Command) else await answer
+
+    def _check_together(self, head: PendingMessage, messages: list[PendingMessage]) -> None:
+        """A batch has one answer for all, with one queue and one offset: nobody may move a message out of it."""
+        for number, message in enumerate(messages):
+            if message.topic != head.topic or message.queue_id != head.queue_id:
+                names = ", ".join(sorted(self._host.concerned_properties & message.properties.keys()))
+                raise MessageIllegal(
+                    f"message {number} of the batch would go to topic {message.topic!r}"
+                    f"{f' because of its property {names}' if names else ''}, away from the others; send it alone"
+                )
 
     def _append_batch(
         self, request: Command, head: PendingMessage, messages: list[PendingMessage]
@@ -235,7 +246,6 @@ class SendHandler:
             except (struct.error, ValueError) as error:
                 raise MessageIllegal(f"message {len(messages)} of the batch, at byte {position}: {error}") from error
             properties = parse_properties(text)
-            _refuse_in_batch(properties, len(messages))
             message = attrs.evolve(
                 head, body=bytes(data[position + 20 : body_end]), flag=flag, properties=properties, properties_text=text
             )
@@ -248,21 +258,6 @@ class SendHandler:
         if not messages:
             raise MessageIllegal("a batch without a message")
         return messages
-
-
-_ALONE_ONLY: Final = {
-    Property.DELAY: "be delayed",
-    Property.TIMER_DELIVER_MS: "be delayed",
-    Property.TIMER_DELAY_SEC: "be delayed",
-    Property.TIMER_DELAY_MS: "be delayed",
-    Property.TRANSACTION_PREPARED: "be a transaction",
-}
-
-
-def _refuse_in_batch(properties: Mapping[str, str], number: int) -> None:
-    for name, what in _ALONE_ONLY.items():
-        if properties.get(name, "0") not in ("0", "false"):
-            raise MessageIllegal(f"message {number} of the batch may not {what} ({name} is set); send it alone")
 
 
 def _check_transaction(sys_flag: int, properties: Mapping[str, str]) -> None:

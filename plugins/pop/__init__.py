@@ -26,9 +26,11 @@ from verniermq.kernel import (
     DispatchEvent,
     Duration,
     Handler,
+    PendingMessage,
     RequestCode,
     Service,
     TopicConfig,
+    concerns,
     hookimpl,
     setting,
 )
@@ -38,7 +40,7 @@ from verniermq.plugins.pop.inflight import QUEUES, InFlight
 from verniermq.plugins.pop.ordering import OrderTable
 from verniermq.plugins.pop.popping import Popper
 from verniermq.plugins.pop.reviving import Reviver
-from verniermq.plugins.pop.taking import Taker
+from verniermq.plugins.pop.taking import POP_CK, Taker
 from verniermq.plugins.pop.waiting import WaitingRoom
 
 __all__ = ["Config", "Plugin"]
@@ -130,6 +132,14 @@ class Plugin:
     @hookimpl
     def runtime_info(self) -> Mapping[str, str]:
         return {"popCheckpointsInFlight": str(len(self._inflight)), "popWaiting": str(len(self._room))}
+
+    # --- messages that come in -------------------------------------------------------------
+
+    @hookimpl
+    @concerns(properties=(POP_CK,))
+    def before_append(self, message: PendingMessage) -> None:
+        # Who sends a message on that was popped sends its handle along, which would be taken for the new one's.
+        message.drop_property(POP_CK)
 
     # --- what wakes waiting pops -----------------------------------------------------------
 

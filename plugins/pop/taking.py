@@ -196,7 +196,7 @@ class Taker:
             start, taken.pop_time, pop.invisible_ms, taken.revive_queue, mark_of(message.topic), self._broker.name,
             message.queue_id, message.queue_offset,
         )  # fmt: skip
-        properties = {POP_CK: str(handle), **message.properties}
+        properties = {**message.properties, POP_CK: str(handle)}
         return encode_record(attrs.evolve(message, topic=pop.topic, properties=properties))
 
     def _note_ordered(self, pop: Pop, taken: Taken, topic: str, queue_id: int, offsets: list[int]) -> None:

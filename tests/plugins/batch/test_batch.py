@@ -62,10 +62,10 @@ async def test_the_bytes_of_the_reference_are_understood() -> None:
 @pytest.mark.parametrize(
     ("properties", "words"),
     [
-        ({"DELAY": "1"}, "may not be delayed (DELAY is set)"),
-        ({"TIMER_DELAY_SEC": "5"}, "may not be delayed (TIMER_DELAY_SEC is set)"),
-        ({"TIMER_DELIVER_MS": "5"}, "may not be delayed"),
-        ({"TRAN_MSG": "true"}, "may not be a transaction"),
+        ({"DELAY": "1"}, "'SCHEDULE_TOPIC_XXXX' because of its property DELAY, away from the others"),
+        ({"TIMER_DELAY_SEC": "5"}, "'rmq_sys_wheel_timer' because of its property TIMER_DELAY_SEC"),
+        ({"TIMER_DELAY_MS": "500"}, "'rmq_sys_wheel_timer' because of its property TIMER_DELAY_MS"),
+        ({"TRAN_MSG": "true"}, "'RMQ_SYS_TRANS_HALF_TOPIC' because of its property TRAN_MSG"),
     ],
 )
 async def test_what_has_to_travel_alone_is_refused_with_the_whole_batch(
@@ -75,8 +75,28 @@ async def test_what_has_to_travel_alone_is_refused_with_the_whole_batch(
         answer = await send_batch(producer, element(b"good") + element(b"bad", properties))
 
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-        assert "message 1 of the batch" in answer.remark
         assert words in answer.remark
+        assert await producer.bodies("T") == []
+
+
+async def test_a_plugin_may_not_move_a_message_out_of_a_batch(tmp_path: Path) -> None:
+    plugin = tmp_path / "divert.py"
+    plugin.write_text(
+        "from verniermq.kernel import Declaration, NoConfig, concerns, hookimpl\n"
+        "class Plugin:\n"
+        "    declaration = Declaration(api=1, summary='Diverts what is marked.')\n"
+        "    def __init__(self, config): pass\n"
+        "    @hookimpl\n"
+        "    @concerns(properties=('divert',))\n"
+        "    async def before_append(self, message):\n"
+        "        message.topic = 'elsewhere'\n"
+    )
+    enabled = {"plugins__enable": ["divert"], "plugins__divert__from": str(plugin)}
+    async with running_broker(tmp_path / "store", **enabled) as broker, peer(broker.address) as producer:
+        answer = await send_batch(producer, element(b"stays") + element(b"goes", {"divert": "1"}))
+
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "message 1 of the batch would go to topic 'elsewhere' because of its property divert" in answer.remark
         assert await producer.bodies("T") == []
 
 

@@ -96,6 +96,17 @@ async def test_one_queue_can_be_popped_alone() -> None:
         assert [one.body for one in await it.pop(queueId=3)] == [b"wanted"]
 
 
+async def test_a_popped_message_that_is_sent_on_loses_its_handle() -> None:
+    async with running_broker() as broker, consumer(broker.address, broker.name) as it:
+        await it.peer.send(TOPIC, b"sent on", properties={"POP_CK": "0 1 2 3 1 other 0 0", "colour": "blue"})
+
+        (popped,) = await it.pop()
+
+        assert popped.message.properties["colour"] == "blue"
+        assert "POP_CK" not in popped.message.properties
+        assert (await it.ack(popped)).code == 0
+
+
 async def test_two_consumers_share_a_queue_without_seeing_a_message_twice() -> None:
     async with (
         running_broker() as broker,

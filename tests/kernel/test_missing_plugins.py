@@ -1,0 +1,45 @@
+"""What a broker says when one of its own plugins was switched off and somebody needs it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugins.peer import Peer, served
+from verniermq.kernel import Command, RequestCode, ResponseCode
+from verniermq.kernel.builtin import BUILTIN, Builtin
+
+pytestmark = pytest.mark.anyio
+
+NEEDED = [one for one in BUILTIN.values() if one.requests or one.properties or one.expressions]
+
+
+@pytest.mark.parametrize("builtin", NEEDED, ids=[one.name for one in NEEDED])
+async def test_whoever_needs_a_plugin_that_was_switched_off_is_told_its_name(
+    builtin: Builtin, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    # Who cannot work without this one goes too.
+    needing = {"schedule": ["retry"]}.get(builtin.name, [])
+    store = tmp_path_factory.mktemp("store")
+    async with served(store, plugins__enable=["default"], plugins__disable=[builtin.name, *needing]) as (_, client):
+        for code in builtin.requests:
+            check(builtin, await client.ask(code), ResponseCode.SYSTEM_ERROR, f"{code.name} ({code.value})")
+        for name in builtin.properties:
+            check(builtin, await client.send("orders", **{name: "1"}), ResponseCode.SYSTEM_ERROR, f"property {name}")
+        await client.sent("orders", b"plain")
+        for kind in builtin.expressions:
+            answer = await pull(client, kind, "a = 1")
+            check(builtin, answer, ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{kind} expression 'a = 1'")
+
+        assert await client.bodies("orders") == [b"plain"]
+
+
+def check(builtin: Builtin, answer: Command, code: ResponseCode, what: str) -> None:
+    assert answer.code == code, answer.remark
+    assert f"{what} needs the plugin {builtin.name!r}, which is not active" in answer.remark
+
+
+async def pull(client: Peer, kind: str, expression: str) -> Command:
+    return await client.ask(
+        RequestCode.PULL_MESSAGE, consumerGroup="readers", topic="orders", queueId=0, queueOffset=0, maxMsgNums=32,
+        sysFlag=4, commitOffset=0, suspendTimeoutMillis=0, subscription=expression, expressionType=kind, subVersion=0,
+    )  # fmt: skip
