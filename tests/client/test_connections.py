@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 
 from tests.client.place import Place, eventually, numbered, until
@@ -94,7 +95,7 @@ async def test_several_who_wait_for_a_connection_get_the_same_one() -> None:
 
 async def test_frames_travel_inside_tls() -> None:
     trusting = ssl.create_default_context(cafile=str(TLS / "certificate.pem"))
-    async with running_broker() as broker, behind_tls(broker.name_servers[0]) as front:
+    async with running_broker() as broker, behind_tls(Front(broker.name_servers[0])) as front:
         # The name server is reached through TLS; the broker that it names speaks plainly and must be refused.
         async with pool_of(trusting) as pool:
             answer = await pool.request(front, Command.request(206))
@@ -105,6 +106,28 @@ async def test_frames_travel_inside_tls() -> None:
 
     assert answer.code == 0
     assert b"topicList" in answer.body
+
+
+async def test_a_producer_and_a_consumer_work_inside_tls() -> None:
+    trusting = ssl.create_default_context(cafile=str(TLS / "certificate.pem"))
+    async with AsyncExitStack() as stack:
+        broker_front, names_front = Front(), Front()
+        for front in (broker_front, names_front):
+            await stack.enter_async_context(behind_tls(front))
+        broker = await stack.enter_async_context(running_broker(broker__advertise=broker_front.address))
+        broker_front.target = f"127.0.0.1:{broker.server.addresses[0][1]}"
+        names_front.target = broker.name_servers[0]
+        producer = await stack.enter_async_context(Producer("senders", namesrv=names_front.address, tls=trusting))
+        consumer = PushConsumer("readers", namesrv=names_front.address, tls=trusting, start="first")
+        consumer.subscribe("t")
+
+        await producer.send(Message("t", b"secret"))
+        await stack.enter_async_context(consumer)
+        async for message in consumer:
+            got = message.body
+            break
+
+    assert got == b"secret"
 
 
 def test_a_signature_is_made_as_brokers_check_it() -> None:
@@ -220,8 +243,16 @@ async def pool_of(tls: ssl.SSLContext) -> AsyncIterator[ConnectionPool]:
         await pool.close()
 
 
+@attrs.define
+class Front:
+    """A place where TLS is taken off."""
+
+    target: str = ""
+    address: str = ""
+
+
 @asynccontextmanager
-async def behind_tls(target: str) -> AsyncIterator[str]:
+async def behind_tls(front: Front) -> AsyncIterator[str]:
     """A server that takes TLS off and passes the rest on."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(TLS / "certificate.pem", TLS / "key.pem")
@@ -238,15 +269,15 @@ async def behind_tls(target: str) -> AsyncIterator[str]:
             writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, _, port = target.rpartition(":")
+        host, _, port = front.target.rpartition(":")
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
         for work in (pump(reader, far_writer), pump(far_reader, writer)):
-            task = asyncio.create_task(work)
-            tasks.add(task)
+            tasks.add(asyncio.create_task(work))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    front.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield front.address
     finally:
         server.close()
         for task in tasks:

@@ -18,11 +18,12 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.client.crashes import CRASHES, consumer_of
 from tests.client.place import Place, eventually, numbered, until
 from tests.client.proxy import Proxy, proxy
-from verniermq.client import Admin, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
+from verniermq.client import Admin, Message, Producer, SendStatus
 from verniermq.client.errors import BrokerUnreachable, NameServerUnreachable, NoBroker, SendFailed, TooManyInFlight
-from verniermq.kernel import Broker, RemotingError, SystemClock, VernierMQError
+from verniermq.kernel import Broker, SystemClock
 from verniermq.kernel.testing import BrokerProcess, broker_process, running_broker
 from verniermq.plugins.namesrv.server import NameServer
 
@@ -35,83 +36,9 @@ def process(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield running
 
 
-def consumer_of(namesrv: str, topic: str, seen: list[int], **options: Any) -> PushConsumer:
-    consumer = PushConsumer("readers", namesrv=namesrv, start="first", **options)
-    consumer.subscribe(topic)
-
-    @consumer.on_message
-    async def take(message: ReceivedMessage) -> None:
-        seen.append(int(message.body))
-
-    return consumer
-
-
-async def restart(process: BrokerProcess) -> None:
-    await anyio.to_thread.run_sync(process.kill)
-    await anyio.to_thread.run_sync(process.start)
-
-
-async def test_every_acknowledged_message_survives_a_broker_killed_during_sends(process: BrokerProcess) -> None:
-    acknowledged: list[bytes] = []
-    failed: list[bytes] = []
-
-    async with Producer("senders", namesrv=process.namesrv, send_timeout=2) as producer:
-        await producer.send(Message("t", b"first"))
-
-        async def send(start: int) -> None:
-            for body in numbered(150, start):
-                try:
-                    await producer.send(Message("t", body))
-                    acknowledged.append(body)
-                except VernierMQError:
-                    failed.append(body)
-
-        async with anyio.create_task_group() as group:
-            for start in (0, 1000, 2000):
-                group.start_soon(send, start)
-            await until(lambda: len(acknowledged) > 60)
-            await restart(process)
-        after = await producer.send(Message("t", b"after"))
-    stored = {message.body for message in await Place(process.namesrv, process.broker).stored("t")}
-
-    assert after.status is SendStatus.SEND_OK
-    assert len(acknowledged) + len(failed) == 450
-    assert set(acknowledged) <= stored
-
-
-async def test_asynchronous_sends_all_come_to_an_end_when_the_broker_is_killed(process: BrokerProcess) -> None:
-    async with Producer("senders", namesrv=process.namesrv, send_timeout=1, async_retries=1) as producer:
-        await producer.send(Message("t", b"first"))
-        await producer.send(Message("t", b"second"))
-        futures = [await producer.submit(Message("t", body)) for body in numbered(200)]
-        await anyio.to_thread.run_sync(process.kill)
-        ended = 0
-        acknowledged = []
-        for number, future in enumerate(futures):
-            try:
-                await future
-                acknowledged.append(b"%d" % number)
-            except (SendFailed, RemotingError):
-                pass
-            ended += 1
-        await anyio.to_thread.run_sync(process.start)
-    stored = {message.body for message in await Place(process.namesrv, process.broker).stored("t")}
-
-    assert ended == 200
-    assert set(acknowledged) <= stored
-
-
-async def test_a_consumer_loses_nothing_when_the_broker_is_killed(process: BrokerProcess) -> None:
-    seen: list[int] = []
-    await Place(process.namesrv, process.broker).send("t", numbered(300))
-
-    async with consumer_of(process.namesrv, "t", seen, pull_batch=4, concurrency=2):
-        await until(lambda: len(seen) > 20)
-        await restart(process)
-        await Place(process.namesrv, process.broker).send("t", numbered(50, start=300))
-        await until(lambda: len(set(seen)) == 350)
-
-    assert set(seen) == set(range(350))
+@pytest.mark.parametrize("crash", CRASHES)
+async def test_crash(crash: str, process: BrokerProcess) -> None:
+    await CRASHES[crash](process)
 
 
 async def test_a_consumer_finds_a_broker_that_moved_to_another_port(process: BrokerProcess) -> None:

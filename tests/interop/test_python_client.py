@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.client.crashes import CRASHES
 from tests.client.place import Place
 from tests.client.scenarios import SCENARIOS
 
@@ -35,3 +37,9 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_scenario(scenario: str, apache: Place) -> None:
     await SCENARIOS[scenario](apache)
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+async def test_crash(crash: str, tmp_path: Path) -> None:
+    with ApacheBroker(tmp_path) as running:
+        await CRASHES[crash](running)
