@@ -46,13 +46,17 @@ class DriverRun:
 
     def finish(self, timeout: float = 90) -> DriverRun:
         """Wait for the end, which has to be exit code 0."""
+        code = self.end(timeout)
+        assert code == 0, self._describe(f"ended with {code}")
+        return self
+
+    def end(self, timeout: float = 90) -> int:
+        """Wait for the end, whatever it is; returns the exit code."""
         try:
-            code = self._process.wait(timeout)
+            return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(self._describe(f"still running after {timeout} s")) from None
-        assert code == 0, self._describe(f"ended with {code}")
-        return self
 
     def terminate(self) -> int:
         """SIGTERM, which a driver answers by closing its client; returns the exit code."""

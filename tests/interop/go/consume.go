@@ -23,11 +23,16 @@ func consume(arguments []string) error {
 	linger := o.Int("linger-ms", 500, "how long to listen for surplus messages afterwards")
 	count := o.Int("members", 1, "how many consumers")
 	tags := o.String("tags", "*", "tag expression")
+	sql := o.String("sql", "", "SQL92 condition to subscribe with; tags then only say what to expect")
 	o.Parse(arguments)
 
 	waiting := newExpectation(o.start, *expect, *tags)
+	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: *tags}
+	if *sql != "" {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: *sql}
+	}
 	for number := 0; number < *count; number++ {
-		member, err := startMember(o, *tags, fmt.Sprintf("member-%d-%d", number, os.Getpid()), waiting)
+		member, err := startMember(o, selector, fmt.Sprintf("member-%d-%d", number, os.Getpid()), waiting)
 		if err != nil {
 			return err
 		}
@@ -48,7 +53,9 @@ func consume(arguments []string) error {
 	}
 }
 
-func startMember(o *options, tags, name string, waiting *expectation) (rocketmq.PushConsumer, error) {
+func startMember(
+	o *options, selector consumer.MessageSelector, name string, waiting *expectation,
+) (rocketmq.PushConsumer, error) {
 	member, err := rocketmq.NewPushConsumer(
 		consumer.WithNsResolver(o.resolver()),
 		consumer.WithGroupName(o.group),
@@ -59,7 +66,6 @@ func startMember(o *options, tags, name string, waiting *expectation) (rocketmq.
 	if err != nil {
 		return nil, err
 	}
-	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: tags}
 	listen := func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		for _, message := range messages {
 			waiting.received(report(message, name))
@@ -84,6 +90,7 @@ func report(message *primitive.MessageExt, member string) int {
 		"bodyOk": index >= 0 && bytes.Equal(message.Body, sampleBody(index)),
 		"msgId":  message.MsgId, "queueId": message.Queue.QueueId, "queueOffset": message.QueueOffset,
 		"reconsumeTimes": message.ReconsumeTimes, "member": member,
+		"waited": message.StoreTimestamp - message.BornTimestamp,
 	})
 	return index
 }

@@ -14,6 +14,7 @@ import (
 func produce(arguments []string) error {
 	o := newOptions("produce")
 	count := o.Int("count", 0, "how many messages")
+	level := o.Int("level", 0, "delay level")
 	o.Parse(arguments)
 	client, err := rocketmq.NewProducer(producer.WithNsResolver(o.resolver()), producer.WithGroupName(o.group))
 	if err != nil {
@@ -27,7 +28,11 @@ func produce(arguments []string) error {
 	stop := stopSignal()
 	sent, failed := 0, 0
 	for index := o.start; index < o.start+*count && len(stop) == 0; index++ {
-		result, err := client.SendSync(context.Background(), sampleMessage(o.topic, index))
+		message := sampleMessage(o.topic, index)
+		if *level > 0 {
+			message.WithDelayTimeLevel(*level)
+		}
+		result, err := client.SendSync(context.Background(), message)
 		if err != nil {
 			emit("failed", fields{"index": index, "error": err.Error()})
 			failed++

@@ -50,6 +50,7 @@ function report(message, member) {
     bodyOk: index >= 0 && sample.body(index).equals(message.body),
     msgId: message.msgId, queueId: message.queueId, queueOffset: message.queueOffset,
     reconsumeTimes: message.reconsumeTimes, member,
+    waited: message.storeTimestamp - message.bornTimestamp,
   });
   return index;
 }

@@ -4,13 +4,18 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /** Push consumers of one group, from the first offset, until every expected message arrived or time is up. */
 final class Consume {
+    /** The exit code when the broker would not have the subscription. */
+    private static final int REFUSED = 3;
+
     static int run(Options options, JsonLines out) throws Exception {
         String tags = options.text("tags", "*");
         Expectation expectation = new Expectation(options.number("start", 0), options.number("expect"), tags);
@@ -27,7 +32,7 @@ final class Consume {
             // A rebalance at the moment of the first heartbeat leaves the broker with an older version of the
             // subscription, and an Apache broker then refuses to serve pulls until the next one, by default 30 s.
             member.setHeartbeatBrokerInterval(3000);
-            member.subscribe(options.text("topic"), tags);
+            member.subscribe(options.text("topic"), selector(options, tags));
             member.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 for (MessageExt message : messages) {
                     report(message, name, out);
@@ -38,7 +43,12 @@ final class Consume {
             members.add(member);
         }
         for (DefaultMQPushConsumer member : members) {
-            member.start();
+            try {
+                member.start();
+            } catch (MQClientException refused) {
+                out.write("refused", "code", refused.getResponseCode(), "error", refused.getMessage());
+                return REFUSED;
+            }
         }
         out.write("started", "members", members.size());
 
@@ -48,6 +58,11 @@ final class Consume {
         members.forEach(DefaultMQPushConsumer::shutdown);
         expectation.summarise(out);
         return complete ? 0 : 1;
+    }
+
+    private static MessageSelector selector(Options options, String tags) {
+        String sql = options.text("sql", "");
+        return sql.isEmpty() ? MessageSelector.byTag(tags) : MessageSelector.bySql(sql);
     }
 
     static int index(MessageExt message) {
@@ -61,7 +76,8 @@ final class Consume {
             "textOk", Sample.text(index).equals(message.getUserProperty("text")),
             "bodyOk", index >= 0 && Arrays.equals(Sample.body(index), message.getBody()),
             "msgId", message.getMsgId(), "queueId", message.getQueueId(), "queueOffset", message.getQueueOffset(),
-            "reconsumeTimes", message.getReconsumeTimes(), "member", member);
+            "reconsumeTimes", message.getReconsumeTimes(), "member", member,
+            "waited", message.getStoreTimestamp() - message.getBornTimestamp());
     }
 
     private Consume() {
