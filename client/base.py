@@ -109,11 +109,14 @@ class Client:
         if self._state != "runs":
             return
         self._state = "is closing"
-        try:
-            await self._stopping()
-            await self.host.announce_and_wait("client_stopping", self._hosting(), reverse=True, limit=PLUGIN_SECONDS)
-        finally:
-            with anyio.CancelScope(shield=True):
+        # Whoever is cancelled still says goodbye: what is done must be saved, or it would be done again.
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._stopping()
+                await self.host.announce_and_wait(
+                    "client_stopping", self._hosting(), reverse=True, limit=PLUGIN_SECONDS
+                )
+            finally:
                 await self._end()
 
     async def _end(self) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
+import anyio.lowlevel
+
 from verniermq.client.consumer.outcome import Later, Outcome
 from verniermq.client.message import ReceivedMessage
 
@@ -41,6 +43,7 @@ class Iteration:
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         while True:
             self.settle()
+            await anyio.lowlevel.checkpoint_if_cancelled()
             while not self._offered:
                 if self._closed:
                     return

@@ -114,6 +114,8 @@ class Puller:
     async def _refused(self, held: ProcessQueue, error: UnexpectedAnswer) -> float:
         if error.code == ResponseCode.FLOW_CONTROL:
             return AFTER_FLOW_CONTROL
+        if held.closing:
+            return 0.0
         logger.warning("pull refused, again in %.0f s queue=%s reason=%s", AFTER_ERROR, held.queue, error)
         if error.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER):
             await self._look_for(held.queue.topic)
