@@ -49,6 +49,9 @@ CONF: Final = {
     "spark.sql.streaming.stopTimeout": "30s",
     "spark.sql.shuffle.partitions": "4",
 }
+BUSY_MACHINE: Final = "failed to connect back"
+"""Spark gives the Python process of a stream ten seconds to start; on a busy machine it may need longer."""
+START_ATTEMPTS: Final = 5
 POLL_SECONDS: Final = 0.25
 LOCK_WAIT_SECONDS: Final = 30.0
 
@@ -110,8 +113,14 @@ def run(export: Export, progress: Progress) -> int:
         lock.note(_java_pid(spark))
     cluster = Cluster(export.name_server.split(";"), 5.0)
     try:
-        query = start(spark, export)
-        return _watch(query, export, cluster, progress)
+        for attempt in range(START_ATTEMPTS):
+            try:
+                return _watch(start(spark, export), export, cluster, progress)
+            except ExportFailed as error:
+                if BUSY_MACHINE not in str(error) or attempt == START_ATTEMPTS - 1:
+                    raise
+                logger.warning("Spark could not start a Python process in time; starting the stream again")
+        raise AssertionError("the last attempt returns or raises")
     finally:
         cluster.close()
         if lock is not None:

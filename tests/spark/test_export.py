@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,7 +58,7 @@ def test_every_message_is_in_parquet_once_and_the_next_run_goes_on(
     fields = {"consumerGroup": topic, "topic": topic, "queueId": "0", "commitOffset": "5"}
     producing.wire.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
-    first = export(tmp_path, source, topic, dead, batch_rows=20, group="exporters")
+    first = export(tmp_path, source, topic, dead, group="exporters")
     bodies += [b"later"]
     producing.send(topic, b"later")
     second = export(tmp_path, source, topic, dead, group="exporters")
@@ -146,16 +145,3 @@ def test_lag_is_what_a_batch_did_not_reach() -> None:
 
     assert lag_of({"latestOffset": latest, "endOffset": json.dumps(end)}) == 13
     assert lag_of({"latestOffset": None, "endOffset": end}) == 0
-
-
-def test_the_shell_has_a_session_and_a_reader(shared_broker: Any, producing: Producing, topic: str) -> None:
-    producing.send_many(topic, 4)
-    command = f"print('rows', read({topic!r}).count(), spark.version[:1])"
-    arguments = [sys.executable, "-m", "verniermq.kernel", "spark", "shell", "--master", "local[1]"]
-
-    done = subprocess.run(
-        [*arguments, "--namesrv", shared_broker.namesrv, "-c", command],
-        capture_output=True, text=True, check=False, timeout=110, env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-    )  # fmt: skip
-
-    assert "rows 4 4" in done.stdout, done.stderr

@@ -58,7 +58,7 @@ class Producer(threading.Thread):
                     self.acknowledged.append(body)
             except RemotingError:
                 time.sleep(0.1)
-            self._enough.wait(0.002)
+            self._enough.wait(0.01)
         wire.close()
 
     def stop(self) -> None:
@@ -70,14 +70,17 @@ def command(out: Path, name_server: str, *more: str) -> list[str]:
     topics = [word for topic in TOPICS for word in ("--topic", topic)]
     java = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     base = [sys.executable, "-m", "verniermq.kernel", "spark", "export", str(out), "--namesrv", name_server]
-    return [*base, "--master", "local[2]", "--conf", java, "--batch-rows", "1000", *topics, *more]
+    return [*base, "--master", "local[2]", "--conf", java, "--no-tables", *topics, *more]
 
 
 @contextmanager
 def exporting(out: Path, name_server: str) -> Iterator[subprocess.Popen[bytes]]:
     log = out.with_suffix(".log").open("ab")
     process = subprocess.Popen(
-        command(out, name_server, "--continuous", "--every", "0.2"), stdout=log, stderr=log, start_new_session=True
+        command(out, name_server, "--continuous", "--every", "0.2", "--batch-rows", "2000"),
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     )
     try:
         yield process
@@ -140,9 +143,7 @@ def test_every_acknowledged_message_is_exported_exactly_once(tmp_path: Path) -> 
                 print(f"kill {number} while {moment}")
         for producer in producers:
             producer.stop()
-        done = subprocess.run(
-            command(out, broker.namesrv), capture_output=True, text=True, check=False, timeout=400
-        )
+        done = subprocess.run(command(out, broker.namesrv), capture_output=True, text=True, check=False, timeout=400)
 
     assert done.returncode == 0, done.stdout + done.stderr
     found = pyarrow.dataset.dataset(out / "messages", partitioning="hive")
