@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -72,21 +71,26 @@ class RangeRead:
         """Gather the records; ``None`` when the first is not in the log any more. For a worker thread."""
         if self.wanted is not MATCH_ALL:
             return self._filtered()
-        places = ((position, size) for position, size, _ in ENTRY.iter_unpack(self.entries))
-        pieces = list(self._read(places, self.max_bytes))
+        pieces = self._read(self.max_bytes)
         if not pieces:
             return None
         count = len(pieces)
         return Chunk(self.begin + count, b"".join(pieces), self.entries[: count * ENTRY.size])
 
-    def _read(self, places: Iterator[tuple[int, int]], budget: int) -> Iterator[bytes]:
-        while budget > 0 and (step := list(islice(places, STEP))):
-            pieces = self.store.read_many(step, budget)
-            yield from pieces
-            if len(pieces) < len(step):
-                return
-            budget -= sum(map(len, pieces))
+    def _read(self, budget: int) -> list[bytes]:
+        pieces: list[bytes] = []
+        for start in range(0, len(self.entries), STEP * ENTRY.size):
+            step = self.entries[start : start + STEP * ENTRY.size]
+            places = [(position, size) for position, size, _ in ENTRY.iter_unpack(step)]
+            found = self.store.read_many(places, budget)
+            if pieces and found and len(found[0]) > budget:
+                break  # the first of a step comes even if it is too large; only the first of all may
+            pieces += found
+            budget -= sum(map(len, found))
+            if len(found) < len(places) or budget <= 0:
+                break
             time.sleep(0)
+        return pieces
 
     def _filtered(self) -> Chunk | None:
         """The same for what passes a filter; the tag's hash decides without a look at the record."""
