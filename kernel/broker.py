@@ -65,9 +65,14 @@ class Broker:
         clock: Clock | None = None,
         *,
         reread: Callable[[], Configuration] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """``reread`` reads the configuration again when its file changes; without it, it is read once."""
+        """``reread`` reads the configuration again when its file changes; without it, it is read once.
+
+        ``progress`` is called from a thread while the log is read after a crash: bytes read, bytes to read.
+        """
         self.configuration = configuration
+        self._progress = progress
         self._reread = reread
         self.clock: Clock = clock or SystemClock()
         self.host = PluginHost(stop=self.request_stop)
@@ -165,7 +170,7 @@ class Broker:
             (offset for _, offset in self.host.ask_all("redispatch_from", self)), default=None
         )
         self._recovering = True
-        await anyio.to_thread.run_sync(self.store.open)
+        await anyio.to_thread.run_sync(self.store.open, self._progress)
         self._recovering = False
         self._exit.callback(self.store.close)
         self._load_tables()

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from rich.table import Table
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.cli.for_tests import description, run_for_tests
 from verniermq.kernel.cli.options import config_options, configuration_from
+from verniermq.kernel.cli.progress import progress_of
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.loop import backend_options
 
@@ -81,7 +83,9 @@ async def _run(
 ) -> None:
     # Signals are ours before anybody can know that there is a broker to send one to.
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with Broker(configuration, reread=reread) as running:
+        async with AsyncExitStack() as stack:
+            with progress_of("reading the log", console) as progress:
+                running = await stack.enter_async_context(Broker(configuration, reread=reread, progress=progress))
             console.print(_banner(running, time.perf_counter() - started))
             if ready_file is not None:
                 _write_ready_file(ready_file, running)

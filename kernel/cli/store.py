@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +9,9 @@ import attrs
 import click
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from verniermq.kernel.cli.options import config_options, configuration_from
+from verniermq.kernel.cli.progress import progress_of
 from verniermq.kernel.commitlog.mapped import file_starts
 from verniermq.kernel.commitlog.repair import BadRange, Report, check_store, repair_store
 from verniermq.kernel.config import Size
@@ -49,7 +47,7 @@ def check(
     Exit code 0: the store is whole, or the next start puts it right by itself. 1: it is damaged, see 'store repair'.
     """
     chosen = _settings(path, config_path, no_plugins, settings)
-    with _progress("reading the log") as progress:
+    with progress_of("reading the log", console) as progress:
         report = check_store(chosen, progress)
     _show(chosen, report, as_json)
     if report.damage and not as_json:
@@ -71,7 +69,7 @@ def repair(
     Exit code 0: a broker can open it now. 1: it is still damaged.
     """
     chosen = _settings(path, config_path, no_plugins, settings)
-    with _progress("reading the log") as progress:
+    with progress_of("reading the log", console) as progress:
         report = repair_store(chosen, progress)
     _show(chosen, report, as_json)
     context.exit(1 if report.damage else 0)
@@ -89,14 +87,6 @@ def _settings(
         largest = Size(min(chosen.max_message_size, size // 2))
         chosen = attrs.evolve(chosen, segment_size=Size(size), max_message_size=largest)
     return chosen
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _show(settings: StoreSettings, report: Report, as_json: bool) -> None:
