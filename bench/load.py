@@ -48,20 +48,23 @@ class Sender(asyncio.Protocol):
         self._transport.write(self.frame * count)
 
 
-async def drive(address: str, frames: list[bytes], *, window: int, seconds: float, warm_up: float = 0.5) -> float:
+async def drive(
+    address: str, frames: list[bytes], *, window: int, seconds: float, warm_up: float = 0.5,
+    sender: type[Sender] = Sender,
+) -> float:  # fmt: skip
     """Requests answered per second over one connection per frame; each has ``window`` on the way."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     senders: list[Sender] = []
     for frame in frames:
-        _, sender = await loop.create_connection(lambda frame=frame: Sender(frame, window), host, int(port))  # type: ignore[misc]
-        senders.append(sender)
-    for sender in senders:
-        sender.start()
+        _, one = await loop.create_connection(lambda frame=frame: sender(frame, window), host, int(port))  # type: ignore[misc]
+        senders.append(one)
+    for one in senders:
+        one.start()
     await asyncio.sleep(warm_up)
-    before, started = sum(sender.answered for sender in senders), time.perf_counter()
+    before, started = sum(one.answered for one in senders), time.perf_counter()
     await asyncio.sleep(seconds)
-    rate = (sum(sender.answered for sender in senders) - before) / (time.perf_counter() - started)
-    for sender in senders:
-        sender._transport.abort()
+    rate = (sum(one.answered for one in senders) - before) / (time.perf_counter() - started)
+    for one in senders:
+        one._transport.abort()
     return rate
