@@ -19,6 +19,7 @@ import os
 import struct
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -259,8 +260,8 @@ async def measure(process: BrokerProcess, size: int, seconds: float, rounds: int
     readings = await best_of(
         rounds,
         {
-            name: lambda wanted=wanted: consumed(process, "consumed", *wanted, count)  # type: ignore[misc]
-            for name, wanted in CONSUMERS.items()
+            name: partial(consumed, process, "consumed", expression, kind, count)
+            for name, (expression, kind) in CONSUMERS.items()
         },
     )
     print_table(console, "sent", sent, sent["plain"], "plain")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.plugins.peer import Peer, peer, served
 from verniermq.kernel import Broker, ManualClock, MessageQueue, RequestCode, ResponseCode
+from verniermq.kernel.testing import broker_process
 from verniermq.plugins.order.locks import Locks
 
 pytestmark = pytest.mark.anyio
@@ -107,6 +108,21 @@ async def test_a_malformed_request_is_refused(tmp_path: Path, text: bytes) -> No
         answer = await client.ask(RequestCode.LOCK_BATCH_MQ, text)
 
         assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_after_a_crash_a_queue_is_for_whoever_asks_first_and_still_in_order(tmp_path: Path) -> None:
+    sent = [str(number).encode() for number in range(60)]
+    with broker_process(tmp_path / "store") as process:
+        async with peer(process.broker, "a") as a:
+            for step in sent:
+                await a.sent("T", step)
+            assert await lock(a, 0) == [0]
+            process.kill()
+        process.start()
+        async with peer(process.broker, "b") as b, peer(process.broker, "a") as a:
+            assert await lock(b, 0) == [0]
+            assert await lock(a, 0) == []
+            assert await b.bodies("T") == sent
 
 
 async def test_without_the_plugin_the_answer_names_it(tmp_path: Path) -> None:
