@@ -3,7 +3,7 @@
 ``python bench/kinds.py`` starts a broker with its default plugins in a process of its own and measures, in turns:
 
 - sent: 8 connections that keep 8 requests on the way, with plain, delayed, timed, transactional (the half message and
-  its commit, both answered) and batched messages
+  its commit, both answered) and batched messages; and plain ones to a broker without the plugins for the other kinds
 - delivered: how fast a backlog of delayed and of timed messages comes when all of it is due at once
 - consumed: how fast a consumer gets past the messages of a topic, all of them, by tag and by SQL; one in four matches
 - SQL alone: tests of a three-term condition a second, without a broker
@@ -38,6 +38,7 @@ from verniermq.plugins.filter.sql import compile_sql
 
 CONNECTIONS, WINDOW, BATCH = 8, 8, 32
 HOUR = 3600
+KINDS = ("filter", "sql", "txn", "reply", "pop", "schedule", "retry", "order")
 SQL = "price > 100 AND region IN ('eu', 'uk') AND kind = 'paid'"
 CONSUMERS = {"all": ("*", "TAG"), "by tag": ("paid", "TAG"), "by SQL, three terms": (SQL, "SQL92")}
 
@@ -132,13 +133,15 @@ def commit(half: dict[str, str]) -> bytes:
     return Command.request(RequestCode.END_TRANSACTION, ext).encode()
 
 
-def sending(process: BrokerProcess, body: bytes, seconds: float) -> dict[str, Measurement]:
+def sending(process: BrokerProcess, bare: BrokerProcess, body: bytes, seconds: float) -> dict[str, Measurement]:
     """A measurement for each kind; the frames differ in their properties alone."""
 
     def frames(topic: str, properties: str = PROPERTIES, flag: int = 0) -> list[bytes]:
         return [send_request(topic, queue, body, properties, flag).encode() for queue in range(CONNECTIONS)]
 
-    def of(frames: list[bytes], each: int = 1, sender: type[Sender] = Sender) -> Measurement:
+    def of(
+        frames: list[bytes], each: int = 1, sender: type[Sender] = Sender, process: BrokerProcess = process
+    ) -> Measurement:
         async def measure() -> Figure:
             meter = Meter(process)
             rate = await drive(process.broker, frames, window=WINDOW, seconds=seconds, sender=sender)
@@ -150,6 +153,7 @@ def sending(process: BrokerProcess, body: bytes, seconds: float) -> dict[str, Me
     half = frames("transactional", PROPERTIES + "TRAN_MSG\x01true\x02PGROUP\x01bench\x02", flag=4)
     return {
         "plain": of(frames("plain")),
+        "plain, without these plugins": of(frames("plain"), process=bare),
         "delayed by a level": of(frames("delayed", PROPERTIES + "DELAY\x0118\x02")),
         "for a certain time": of(frames("timed", PROPERTIES + f"TIMER_DELAY_SEC\x01{100 * HOUR}\x02")),
         "transactional": of(half, sender=Transactions),
@@ -244,10 +248,12 @@ async def best_of(rounds: int, measurements: dict[str, Measurement]) -> dict[str
     return best
 
 
-async def measure(process: BrokerProcess, size: int, seconds: float, rounds: int, count: int, console: Console) -> None:
+async def measure(
+    process: BrokerProcess, bare: BrokerProcess, size: int, seconds: float, rounds: int, count: int, console: Console
+) -> None:
     body = b"x" * size
     count -= count % BATCH
-    sent = await best_of(rounds, sending(process, body, seconds))
+    sent = await best_of(rounds, sending(process, bare, body, seconds))
     in_an_hour = f"TIMER_DELAY_SEC\x01{HOUR}\x02"
     deliveries = await best_of(
         rounds,
@@ -283,8 +289,13 @@ def print_table(console: Console, title: str, figures: dict[str, Figure], base: 
 @click.option("--count", default=40_000, show_default=True, help="Messages to consume; a quarter as many to deliver.")
 def main(size: int, seconds: float, rounds: int, count: int) -> None:
     console = Console()
-    with broker_process(None, "--set=store.segment_size=1GiB") as process, console.status("measuring"):
-        anyio.run(measure, process, size, seconds, rounds, count, console, backend_options=backend_options())
+    roomy = "--set=store.segment_size=1GiB"
+    with (
+        broker_process(None, roomy) as process,
+        broker_process(None, roomy, f"--no-plugins={','.join(KINDS)}") as bare,
+        console.status("measuring"),
+    ):
+        anyio.run(measure, process, bare, size, seconds, rounds, count, console, backend_options=backend_options())
     rate = max(sql_tests(seconds) for _ in range(rounds))
     console.print(f"{rate:,.0f} SQL tests a second: {SQL}")
 
