@@ -15,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.commitlog.append import Appender
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
+from verniermq.kernel.commitlog.coldreads import ColdReads
 from verniermq.kernel.commitlog.flush import Flusher
 from verniermq.kernel.commitlog.keeper import Keeper
 from verniermq.kernel.commitlog.lock import AbortMark, StoreLock
@@ -88,6 +90,7 @@ class Store:
             interval=settings.checkpoint_interval,
             on_trouble=self._note_trouble,
         )
+        self._cold_reads = ColdReads(self._log)
         self._lock: StoreLock | None = None
         self._refusals: dict[str, str] = {}
 
@@ -277,6 +280,14 @@ class Store:
         was not read for long has to come from the disk.
         """
         return self._log.read_many(places, limit)
+
+    def fetching(self, places: Iterable[tuple[int, int]]) -> Coroutine[Any, Any, None] | None:
+        """Something to await before records at (commit-log offset, size) are read; ``None`` when they are in memory.
+
+        Reading without it is right too, but then everybody waits for the disk.
+        """
+        missing = self._cold_reads.missing(places)
+        return self._cold_reads.fetch(missing) if missing else None
 
     def message_at(self, commit_log_offset: int) -> StoredMessage | None:
         """The message whose record begins there; ``None`` when none does."""

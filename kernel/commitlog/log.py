@@ -277,6 +277,13 @@ class CommitLog:
                 pass  # another thread just made room; our reference still holds the map
         return file
 
+    def segment_of(self, offset: int) -> MappedFile | None:
+        """The segment that has ``offset``; ``None`` when it is gone."""
+        active = self._active
+        if active is not None and offset >= active.start:
+            return active
+        return self.file_at(offset - offset % self.segment_size) if offset >= self.min_offset else None
+
     # --- files -----------------------------------------------------------------------------
 
     def segments(self) -> list[SegmentInfo]:

@@ -22,6 +22,9 @@ from pathlib import Path
 
 from verniermq.kernel.errors import SegmentSizeMismatch
 
+_SCRATCH = memoryview(bytearray(64 << 10))
+"""Where bytes go that nobody wants, only to learn whether they were there."""
+
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
 
 
@@ -158,6 +161,36 @@ class MappedFile:
     def read(self, position: int, length: int) -> bytes:
         """A copy of ``length`` bytes, fewer at the end of the file."""
         return self.map[position : position + length]
+
+    def in_memory(self, position: int, length: int) -> bool:
+        """Whether all of it can be read without waiting for the disk; ``True`` where the system cannot tell."""
+        stop = min(position + length, self.size)
+        while position < stop:
+            buffer = _SCRATCH[: stop - position]
+            try:
+                if os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT) < len(buffer):
+                    return False
+            except BlockingIOError:
+                return False
+            except (AttributeError, OSError):
+                return True
+            position += len(buffer)
+        return True
+
+    def want(self, position: int, length: int) -> None:
+        """Ask for bytes to be read into memory soon."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, position, length, os.POSIX_FADV_WILLNEED)
+
+    def fetch(self, position: int, length: int) -> None:
+        """Return when the bytes are in memory. Blocks, but no other thread: call it in a worker.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        stop = min(position + length, self.size)
+        while position < stop:
+            position += len(os.pread(self._descriptor, min(1 << 20, stop - position), position)) or stop
 
     def sync(self) -> None:
         """Return when everything written so far is on the disk. Blocks: call it in a worker thread."""

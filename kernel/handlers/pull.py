@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Awaitable, Coroutine
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -57,12 +58,25 @@ class PullHandler:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
-    def pull(self, request: Command, connection: Connection) -> Command | None:
+    def pull(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command | None] | None:
         pull, flags = self._decode(request)
         if flags & COMMIT_OFFSET:
             committed = request.integer("commitOffset")
             if committed >= 0:
                 self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, committed)
+        fetching = self._fetching(pull)
+        if fetching is not None:
+            return self._answer_after(fetching, request, connection, pull, flags)
+        return self._answer(request, connection, pull, flags)
+
+    async def _answer_after(
+        self, fetching: Awaitable[None], request: Command, connection: Connection, pull: Pull, flags: int
+    ) -> Command | None:
+        await fetching
+        return self._answer(request, connection, pull, flags)
+
+    def _answer(self, request: Command, connection: Connection, pull: Pull, flags: int) -> Command | None:
+        """Answer now, or when there is something to answer with."""
         answer = self._execute(request, pull)
         if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND or pull.wait_ms <= 0:
             return answer
@@ -168,13 +182,28 @@ class PullHandler:
         }
         return request.reply(code, ext, pieces)
 
+    def _fetching(self, pull: Pull) -> Awaitable[None] | None:
+        """Something to await if what the pull will read is old and has to come from the disk."""
+        queue = self._store.queue(pull.topic, pull.queue_id)
+        if queue is None or not queue.min_offset <= pull.offset < queue.tail_start:
+            return None  # nearly always: what was appended a moment ago is in memory
+        wanted = max(1, min(pull.max_messages, self._limits.max_messages))
+        codes, look_at = pull.filter.tag_codes, self._look_at(pull, wanted)
+        found = _ENTRY.iter_unpack(queue.read(pull.offset, min(look_at, queue.max_offset - pull.offset)))
+        places = [(position, size) for position, size, code in found if codes is None or code in codes]
+        return self._store.fetching(places if pull.filter.test is not None else places[:wanted])
+
+    def _look_at(self, pull: Pull, wanted: int) -> int:
+        """How many entries of the queue are looked at to find as many messages as wanted."""
+        return wanted if pull.filter is MATCH_ALL else max(wanted, self._limits.max_scan)
+
     def _read(self, pull: Pull, high: int) -> tuple[int, list[bytes]]:
         """The records from an offset on that pass the filter, and the offset after the last one looked at."""
         queue = self._store.queue(pull.topic, pull.queue_id)
         assert queue is not None  # the caller saw it
         wanted = max(1, min(pull.max_messages, self._limits.max_messages))
         codes, test = pull.filter.tag_codes, pull.filter.test
-        look_at = wanted if pull.filter is MATCH_ALL else max(wanted, self._limits.max_scan)
+        look_at = self._look_at(pull, wanted)
         read, budget = self._store.read, self._limits.max_bytes
         pieces: list[bytes] = []
         offset = pull.offset

@@ -1,0 +1,137 @@
+"""Old records that are on the disk only are fetched in a worker thread before anybody slices them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.commitlog.stores import SEGMENT, open_store, pending
+from tests.kernel.pulling import pull
+from tests.plugins.peer import served
+from verniermq.kernel import decode_records
+from verniermq.kernel.commitlog import coldreads
+from verniermq.kernel.commitlog.coldreads import NEAR, ColdReads
+from verniermq.kernel.commitlog.log import CommitLog
+from verniermq.kernel.commitlog.mapped import MappedFile
+from verniermq.kernel.store import Store
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coldreads, "FRESH", 0)
+
+
+def forget(*files: Path) -> None:
+    """Have the operating system drop a file's pages; it keeps those that somebody has mapped and touched."""
+    for file in files:
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> None:
+    """Files in memory only (tmpfs) cannot be dropped from it."""
+    probe = tmp_path / "probe"
+    probe.write_bytes(bytes(8192))
+    forget(probe)
+    if MappedFile(probe, 8192).in_memory(0, 8192):
+        pytest.skip("this file system keeps everything in memory, or does not tell")
+
+
+def written_and_forgotten(path: Path, count: int) -> tuple[Store, list[tuple[int, int]]]:
+    """A store that was opened again, with none of its older pages in memory, and where its messages lie."""
+    store = open_store(path)
+    for number in range(count):
+        store.append(pending(body=b"%d" % number * 50))
+    store.close()
+    forget(*sorted((path / "commitlog").iterdir()))
+    store = open_store(path)
+    queue = store.queue("T1", 0)
+    assert queue is not None
+    places = [entry[:2] for offset in range(count) for entry in queue.entries(offset, 1)]
+    return store, [place for place in places if place[0] < store.end - store.end % SEGMENT]
+
+
+async def test_what_is_on_the_disk_only_is_fetched(tmp_path: Path, forgetful: None) -> None:
+    store, places = written_and_forgotten(tmp_path / "store", 200)
+
+    fetching = store.fetching(places)
+    assert fetching is not None
+    await fetching
+
+    assert store.fetching(places) is None
+    assert [store.read(*place) is not None for place in places] == [True] * len(places)
+    store.close()
+
+
+async def test_what_is_in_memory_is_not_waited_for(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    places = [(appended.commit_log_offset, appended.size) for appended in map(store.append, [pending()] * 200)]
+
+    assert store.fetching(places) is None
+    store.close()
+
+
+async def test_fresh_records_are_not_even_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coldreads, "FRESH", 1 << 20)
+    store, places = written_and_forgotten(tmp_path / "store", 200)
+
+    assert store.fetching(places) is None
+    store.close()
+
+
+async def test_records_that_are_gone_need_no_fetching(tmp_path: Path, forgetful: None) -> None:
+    store, places = written_and_forgotten(tmp_path / "store", 200)
+    (first, *_) = places
+    fetching = store.fetching([first])
+    assert fetching is not None
+
+    store.delete_first_segment()
+    await fetching
+
+    assert store.fetching([first]) is None
+    assert store.read(*first) is None
+    store.close()
+
+
+def test_near_records_are_one_piece_and_segments_are_apart(tmp_path: Path) -> None:
+    size = 4 * NEAR
+    log = CommitLog(tmp_path, size)
+    log.open_at(3 * size)
+    places = [(0, 100), (100, 100), (300, 50), (350 + NEAR, 10), (3 * NEAR, 10), (size - 20, 20), (size, 30)]
+
+    spans = ColdReads(log)._spans(places, 2 * size)
+
+    assert spans == [(0, 360 + NEAR), (3 * NEAR, size), (size, size + 30)]
+    assert ColdReads(log)._spans([(2 * size, 10)], 2 * size) == []
+    log.close()
+
+
+@pytest.mark.parametrize("expression", ["*", "odd"])
+async def test_a_pull_of_old_messages_brings_them_all(tmp_path: Path, forgetful: None, expression: str) -> None:
+    path = tmp_path / "store"
+    # Without the key index, which would read the log when the broker starts.
+    settings = {"store__segment_size": 64 << 10, "store__max_message_size": 16 << 10, "plugins__enable": ["filter"]}
+    async with served(path, **settings) as (_, client):
+        for number in range(300):
+            await client.sent("orders", b"%d" % number * 100, TAGS="odd" if number % 2 else "even")
+    forget(*(path / "commitlog").iterdir())
+
+    async with served(path, **settings) as (broker, client):
+        queue = broker.store.queue("orders", 0)
+        assert queue is not None
+        (first,) = queue.entries(0, 1)
+        fetching = broker.store.fetching([first[:2]])
+        assert fetching is not None
+        fetching.close()
+        answer = await pull(client, offset=0, maxMsgNums=100, subscription=expression)
+
+    step = 1 if expression == "*" else 2
+    expected = [b"%d" % number * 100 for number in range(step - 1, 300, step)][:100]
+    assert [message.body for message in decode_records(answer.body)] == expected
