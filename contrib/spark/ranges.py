@@ -71,26 +71,34 @@ class RangeRead:
         """Gather the records; ``None`` when the first is not in the log any more. For a worker thread."""
         if self.wanted is not MATCH_ALL:
             return self._filtered()
-        pieces = self._read(self.max_bytes)
-        if not pieces:
-            return None
-        count = len(pieces)
-        return Chunk(self.begin + count, b"".join(pieces), self.entries[: count * ENTRY.size])
+        count, records = self._read(self.max_bytes)
+        return Chunk(self.begin + count, records, self.entries[: count * ENTRY.size]) if count else None
 
-    def _read(self, budget: int) -> list[bytes]:
+    def _read(self, budget: int) -> tuple[int, bytes]:
+        """How many records fit, and their bytes."""
+        count = 0
         pieces: list[bytes] = []
         for start in range(0, len(self.entries), STEP * ENTRY.size):
             step = self.entries[start : start + STEP * ENTRY.size]
             places = [(position, size) for position, size, _ in ENTRY.iter_unpack(step)]
-            found = self.store.read_many(places, budget)
-            if pieces and found and len(found[0]) > budget:
-                break  # the first of a step comes even if it is too large; only the first of all may
+            first, (last, last_size) = places[0][0], places[-1]
+            size = sum([size for _, size in places])
+            found: list[bytes] = []
+            if size == last + last_size - first and size <= budget and (run := self.store.read(first, size)):
+                # A busy queue, or a batch: the records lie side by side, and one copy takes them all.
+                found, taken = [run], len(places)
+            else:
+                found = self.store.read_many(places, budget)
+                if pieces and found and len(found[0]) > budget:
+                    break  # read_many gives the first in any case, but only the first of all may be too large
+                size, taken = sum(map(len, found)), len(found)
             pieces += found
-            budget -= sum(map(len, found))
-            if len(found) < len(places) or budget <= 0:
+            count += taken
+            budget -= size
+            if taken < len(places) or budget <= 0:
                 break
             time.sleep(0)
-        return pieces
+        return count, b"".join(pieces)
 
     def _filtered(self) -> Chunk | None:
         """The same for what passes a filter; the tag's hash decides without a look at the record."""
