@@ -15,33 +15,29 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.commitlog.append import Appender
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
-from verniermq.kernel.commitlog.coldreads import ColdReads
 from verniermq.kernel.commitlog.flush import Flusher
 from verniermq.kernel.commitlog.keeper import Keeper
 from verniermq.kernel.commitlog.lock import AbortMark, StoreLock
 from verniermq.kernel.commitlog.log import CommitLog, SegmentInfo
-from verniermq.kernel.commitlog.record import decode, whole_record_at
 from verniermq.kernel.commitlog.recovery import Progress, Recovery
 from verniermq.kernel.config.schema import StoreSettings
-from verniermq.kernel.dispatch.bytime import offset_by_time
-from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Appended, Dispatcher, DispatchEvent, Listener, TagsCoder
-from verniermq.kernel.errors import CorruptRecord, StoreError
-from verniermq.kernel.message import PendingMessage, StoredMessage
+from verniermq.kernel.errors import StoreError
+from verniermq.kernel.message import PendingMessage
+from verniermq.kernel.storereader import StoreReader
 
 __all__ = ["Appended", "DispatchEvent", "Listener", "Store", "StoreSettings", "TagsCoder"]
 
 logger = logging.getLogger(__name__)
 
 
-class Store:
+class Store(StoreReader):
     """One broker's messages. Made closed; :meth:`open` first, :meth:`close` last."""
 
     def __init__(self, settings: StoreSettings, *, clock: Clock, store_host: bytes) -> None:
@@ -53,17 +49,17 @@ class Store:
         """Whether the last broker stopped in order; :meth:`open` finds out."""
         self.before_close: list[Callable[[], None]] = []
         """Called by :meth:`close` when everything is dispatched: what others derive from the log becomes durable."""
-        self._log = CommitLog(self.path / "commitlog", settings.segment_size)
-        self._dispatcher = Dispatcher(
+        log = CommitLog(self.path / "commitlog", settings.segment_size)
+        dispatcher = Dispatcher(
             self.path / "consumequeue",
             queue_entries=settings.queue_entries,
             open_files=settings.mapped_queue_files,
         )
-        self.listeners: list[Listener] = self._dispatcher.listeners
+        super().__init__(log, dispatcher)
+        self.listeners: list[Listener] = dispatcher.listeners
         """Called with each batch of dispatched messages; by :meth:`open` too, with what recovery reads."""
-        self.tags_coders: dict[str, TagsCoder] = self._dispatcher.tags_coders
+        self.tags_coders: dict[str, TagsCoder] = dispatcher.tags_coders
         """By topic; other topics keep the hash of their tags."""
-        self._queues = self._dispatcher.queues
         self._appender = Appender(
             self._log,
             self._dispatcher,
@@ -90,7 +86,6 @@ class Store:
             interval=settings.checkpoint_interval,
             on_trouble=self._note_trouble,
         )
-        self._cold_reads = ColdReads(self._log)
         self._lock: StoreLock | None = None
         self._refusals: dict[str, str] = {}
 
@@ -239,78 +234,6 @@ class Store:
             self._refusals[source] = reason
         if self._lock is not None:
             self._appender.refusal = next(iter(self._refusals.values()), None)
-
-    # --- reading ---------------------------------------------------------------------------
-
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The consume queue, or ``None`` when it never had a message."""
-        queue = self._queues.get((topic, queue_id))
-        return None if queue is None or queue.is_empty else queue
-
-    def queues(self) -> Iterable[ConsumeQueue]:
-        """Every queue that had a message."""
-        return self._dispatcher
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._queues.get((topic, queue_id))
-        return 0 if queue is None else queue.min_offset
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._queues.get((topic, queue_id))
-        return 0 if queue is None else queue.max_offset
-
-    @property
-    def start(self) -> int:
-        """The commit-log offset of the oldest record."""
-        return self._log.min_offset
-
-    @property
-    def end(self) -> int:
-        """The commit-log offset where the next record goes."""
-        return self._log.end
-
-    def read(self, commit_log_offset: int, size: int) -> bytes | None:
-        """The raw bytes of a record, or ``None`` when they are not in the log (any more)."""
-        return self._log.read(commit_log_offset, size)
-
-    def read_many(self, places: Iterable[tuple[int, int]], limit: int) -> list[bytes]:
-        """The raw bytes of records at (commit-log offset, size), at most ``limit`` bytes, but the first in any case.
-
-        It ends before the first that is not in the log (any more). Unlike the rest, safe in a worker thread: what
-        was not read for long has to come from the disk.
-        """
-        return self._log.read_many(places, limit)
-
-    def fetching(self, places: Iterable[tuple[int, int]]) -> Coroutine[Any, Any, None] | None:
-        """Something to await before records at (commit-log offset, size) are read; ``None`` when they are in memory.
-
-        Reading without it is right too, but then everybody waits for the disk.
-        """
-        missing = self._cold_reads.missing(places)
-        return self._cold_reads.fetch(missing) if missing else None
-
-    def message_at(self, commit_log_offset: int) -> StoredMessage | None:
-        """The message whose record begins there; ``None`` when none does."""
-        if commit_log_offset < 0:
-            return None
-        length = self._log.read(commit_log_offset, 4)
-        if length is None:
-            return None
-        record = self._log.read(commit_log_offset, int.from_bytes(length, "big"))
-        try:
-            if record is None or whole_record_at(record, 0, commit_log_offset) is None:
-                return None
-            return decode(record)
-        except CorruptRecord:
-            return None
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
-        """The queue offset of the first message stored at or after a time; with ``upper``, of the last at or before it.
-
-        One past the last message when all are older; the first one when ``upper`` finds none.
-        """
-        queue = self._queues.get((topic, queue_id))
-        return 0 if queue is None else offset_by_time(queue, self._log, timestamp_ms, upper)
 
     # --- durability ------------------------------------------------------------------------
 

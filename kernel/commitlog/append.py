@@ -18,10 +18,10 @@ from verniermq.kernel.commitlog.record import (
     HOST_BITS,
     HOST_MASK,
     MAX_PROPERTIES,
-    SECTOR,
     SIZE_AND_MAGIC,
     WITHOUT_ENTRY,
 )
+from verniermq.kernel.commitlog.whole import SECTOR
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, PropertiesTooLarge, StoreNotWritable
 from verniermq.kernel.message import PendingMessage, Property, format_properties, tags_code

@@ -7,7 +7,7 @@
     commitlog/00000000002147483648   made ahead of time, all zero
 
 An offset counts bytes from the log's beginning; the file that has it is found by division. Old files are
-mapped when somebody reads them, and a few stay mapped. Nothing here knows what is durable or where the
+mapped when somebody reads them (``readmaps.py``). Nothing here knows what is durable or where the
 log ends after a crash: see ``flush.py`` and ``recovery.py``.
 """
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from mmap import mmap
 from pathlib import Path
@@ -23,6 +22,7 @@ from pathlib import Path
 import attrs
 
 from verniermq.kernel.commitlog.mapped import MappedFile, clear_from, file_name, file_starts, sync_directory
+from verniermq.kernel.commitlog.readmaps import ReadMaps
 from verniermq.kernel.commitlog.record import BLANK_SIZE, pack_blank
 from verniermq.kernel.errors import MessageTooLarge, SegmentSizeMismatch, StoreNotWritable
 
@@ -30,9 +30,6 @@ logger = logging.getLogger(__name__)
 
 RESERVE_STEP = 16 << 20
 """Disk room is asked for this many bytes ahead: seldom enough to cost nothing, little enough for a laptop."""
-
-MAPPED_FOR_READING = 64
-"""Old segments that stay mapped after somebody read them."""
 
 
 @attrs.frozen
@@ -70,7 +67,7 @@ class CommitLog:
         self._unsynced: list[MappedFile] = []
         self._next: MappedFile | None = None
         self._making = threading.Lock()
-        self._read_maps: OrderedDict[int, MappedFile] = OrderedDict()
+        self._read_maps = ReadMaps(directory, segment_size)
 
     # --- opening and closing ---------------------------------------------------------------
 
@@ -260,22 +257,7 @@ class CommitLog:
 
     def file_at(self, start: int) -> MappedFile | None:
         """The segment that begins at ``start``, mapped for reading; ``None`` when there is no such file."""
-        maps = self._read_maps
-        file = maps.get(start)
-        if file is None:
-            try:
-                file = MappedFile(self._path(start), self.segment_size, writable=False)
-            except FileNotFoundError:
-                return None
-            maps[start] = file
-            if len(maps) > MAPPED_FOR_READING:
-                maps.popitem(last=False)
-        else:
-            try:
-                maps.move_to_end(start)
-            except KeyError:
-                pass  # another thread just made room; our reference still holds the map
-        return file
+        return self._read_maps.get(start)
 
     def segment_of(self, offset: int) -> MappedFile | None:
         """The segment that has ``offset``; ``None`` when it is gone."""
@@ -302,7 +284,7 @@ class CommitLog:
         if start >= self.base:
             return None
         self.min_offset = start + self.segment_size
-        self._read_maps.pop(start, None)
+        self._read_maps.forget(start)
         path = self._path(start)
         path.unlink(missing_ok=True)
         sync_directory(self.directory)

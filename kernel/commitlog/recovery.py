@@ -28,8 +28,9 @@ import attrs
 
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.log import CommitLog
-from verniermq.kernel.commitlog.record import WITHOUT_ENTRY, Layout, NothingWritten, whole_record_at
+from verniermq.kernel.commitlog.record import WITHOUT_ENTRY, Layout
 from verniermq.kernel.commitlog.scan import NewerFormat, Scan, event_of, newer_magic, whole_records_after
+from verniermq.kernel.commitlog.whole import NothingWritten, whole_record_at
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
 from verniermq.kernel.errors import CorruptRecord, StoreError
 

@@ -29,13 +29,13 @@ from verniermq.kernel.commitlog.record import (
     SMALLEST,
     WITHOUT_ENTRY,
     Layout,
-    NothingWritten,
     pack_blank,
     pack_record,
     topic_field,
 )
 from verniermq.kernel.commitlog.recovery import Progress
 from verniermq.kernel.commitlog.scan import NewerFormat, Scan, newer_magic, topic_of, whole_records_after
+from verniermq.kernel.commitlog.whole import NothingWritten
 from verniermq.kernel.config.schema import StoreSettings
 from verniermq.kernel.dispatch.dispatcher import Dispatcher
 from verniermq.kernel.errors import StoreError

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from verniermq.kernel.commitlog.record import (
     MAGIC_V1,
     MAGIC_V2,
-    NothingWritten,
     decode,
     decode_all,
     layout,
@@ -19,8 +18,8 @@ from verniermq.kernel.commitlog.record import (
     pack_record,
     properties_of,
     topic_field,
-    whole_record_at,
 )
+from verniermq.kernel.commitlog.whole import NothingWritten, whole_record_at
 from verniermq.kernel.errors import CorruptRecord
 from verniermq.kernel.message import format_properties, pack_host
 
