@@ -18,7 +18,7 @@ run: $(RUN)    ## Start a broker with its embedded name server (broker.toml)
 	@$(BIN)/verniermq broker --config broker.toml
 
 test: $(DEV)   ## Run the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom
 	@$(BIN)/ruff check .
