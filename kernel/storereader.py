@@ -64,6 +64,11 @@ class StoreReader:
         """
         return self._log.read_many(places, limit)
 
+    @property
+    def fresh_from(self) -> int:
+        """Records from this commit-log offset on were written lately, and count as in memory."""
+        return self._cold_reads.fresh_from
+
     def fetching(self, places: Iterable[tuple[int, int]]) -> Coroutine[Any, Any, None] | None:
         """Something to await before records at (commit-log offset, size) are read; ``None`` when they are in memory.
 

@@ -40,9 +40,14 @@ class ColdReads:
         self._log = log
         self._threads = anyio.CapacityLimiter(THREADS)
 
+    @property
+    def fresh_from(self) -> int:
+        """Records from this offset on count as in memory."""
+        return self._log.end - FRESH
+
     def missing(self, places: Iterable[tuple[int, int]]) -> list[Span]:
         """What has to be fetched before records at (offset, size) are read; nothing is waited for."""
-        spans = self._spans(places, self._log.end - FRESH)
+        spans = self._spans(places, self.fresh_from)
         for number, span in enumerate(spans):
             if not self._in_memory(span):
                 return spans[number:]  # the rest is not asked about: even asking has the disk begin to read
@@ -63,12 +68,15 @@ class ColdReads:
         for offset, length in places:
             if offset >= fresh:
                 continue
-            if start <= offset <= stop + NEAR and offset < segment_end:
+            if start <= offset <= stop + NEAR and offset + length <= segment_end:
                 stop = max(stop, offset + length)
                 continue
+            following_segment = offset - offset % size + size
+            if offset + length > following_segment:
+                continue  # a blank entry, which names no record
             if stop:
                 spans.append((start, stop))
-            start, stop, segment_end = offset, offset + length, offset - offset % size + size
+            start, stop, segment_end = offset, offset + length, following_segment
         if stop:
             spans.append((start, stop))
         return spans

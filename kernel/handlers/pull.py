@@ -189,7 +189,10 @@ class PullHandler:
             return None  # nearly always: what was appended a moment ago is in memory
         wanted = max(1, min(pull.max_messages, self._limits.max_messages))
         codes, look_at = pull.filter.tag_codes, self._look_at(pull, wanted)
-        found = _ENTRY.iter_unpack(queue.read(pull.offset, min(look_at, queue.max_offset - pull.offset)))
+        entries = queue.read(pull.offset, min(look_at, queue.max_offset - pull.offset))
+        if int.from_bytes(entries[:8], "big") >= self._store.fresh_from:
+            return None  # and so are those behind it
+        found = _ENTRY.iter_unpack(entries)
         places = [(position, size) for position, size, code in found if codes is None or code in codes]
         return self._store.fetching(places if pull.filter.test is not None else places[:wanted])
 

@@ -15,6 +15,7 @@ from verniermq.kernel.commitlog import coldreads
 from verniermq.kernel.commitlog.coldreads import NEAR, ColdReads
 from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.mapped import MappedFile
+from verniermq.kernel.dispatch.consumequeue import BLANK_RECORD_SIZE
 from verniermq.kernel.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -110,6 +111,7 @@ def test_near_records_are_one_piece_and_segments_are_apart(tmp_path: Path) -> No
 
     assert spans == [(0, 360 + NEAR), (3 * NEAR, size), (size, size + 30)]
     assert ColdReads(log)._spans([(2 * size, 10)], 2 * size) == []
+    assert ColdReads(log)._spans([(0, BLANK_RECORD_SIZE), (0, 10), (0, BLANK_RECORD_SIZE)], size) == [(0, 10)]
     log.close()
 
 
