@@ -6,10 +6,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Twice quiet: setuptools warns of folders beside an editable install, which are meant to be there.
+PIP    := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 FOLDERS := kernel plugins client contrib
 
-.PHONY: help run test check interop bench clean
+.PHONY: help run test test-kernel test-rest check interop bench clean
 
 help:            ## List the targets
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,8 +18,14 @@ help:            ## List the targets
 run: $(RUN)    ## Start a broker with its embedded name server (broker.toml)
 	@$(BIN)/verniermq broker --config broker.toml
 
-test: $(DEV)   ## Run the tests
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+test: $(DEV)   ## Run the tests, half of them on each of two cores
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-kernel test-rest
+
+test-kernel: $(DEV)
+	@$(BIN)/python -m pytest tests/kernel tests/client -o cache_dir=.pytest_cache/kernel
+
+test-rest: $(DEV)
+	@$(BIN)/python -m pytest tests --ignore tests/kernel --ignore tests/client -o cache_dir=.pytest_cache/rest
 
 check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom
 	@$(BIN)/ruff check .
