@@ -24,6 +24,8 @@ SETTINGS = {
     # Checks after seconds instead of half a minute.
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "1000",
+    # How long answers wait to be noted together; longer than the interval, and the same one is asked about again.
+    "transactionOpBatchInterval": "100",
 }
 
 

@@ -97,8 +97,10 @@ async def an_open_transaction_is_asked_about(place: Place) -> None:
         for key in ("bad", "good"):
             async with producer.transaction(Message(topic, key.encode(), keys=[key])) as transaction:
                 transaction.unknown()
-        await _until_checked(place, lambda: reader.bodies == [b"good"])
+        await _until_checked(place, lambda: b"good" in reader.bodies)
 
+    # A broker may ask again before it has noted the answer, and a commit then delivers again.
+    assert set(reader.bodies) == {b"good"}
     assert {message.body for message in asked} == {b"bad", b"good"}
     assert {message.topic for message in asked} == {topic}
 
@@ -115,7 +117,7 @@ async def a_fellow_answers_for_a_dead_producer(place: Place) -> None:
             transaction.unknown()
         async with fellow:
             await fellow.queues(topic)
-            await _until_checked(place, lambda: reader.bodies == [b"orphan"])
+            await _until_checked(place, lambda: b"orphan" in reader.bodies)
 
 
 async def a_producer_without_a_checker_does_not_start(place: Place) -> None:
