@@ -14,6 +14,7 @@ from verniermq.kernel.commitlog.record import decode as decode_record
 from verniermq.kernel.commitlog.record import decode_all as decode_records
 from verniermq.kernel.commitlog.record import properties_of as record_properties
 from verniermq.kernel.config import Configuration, Duration, Size, format_duration, parse_duration, setting
+from verniermq.kernel.deadlines import Deadlines
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.offsets import ConsumerOffsets
 from verniermq.kernel.errors import (
@@ -111,6 +112,7 @@ __all__ = [
     "Consuming",
     "CorruptRecord",
     "DataVersion",
+    "Deadlines",
     "Declaration",
     "DispatchEvent",
     "Document",

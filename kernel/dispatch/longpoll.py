@@ -2,27 +2,23 @@
 
 A pull that finds nothing is kept here under its queue. A dispatched message that its filter lets pass wakes
 it; so does its deadline. Waiting pulls are found by (topic, queue), so a message costs one look-up however
-many consumers wait elsewhere, and deadlines lie in a heap, so that waiting costs nothing at all.
+many consumers wait elsewhere.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
-from itertools import count
 from math import inf
 
 import anyio
 import attrs
 
 from verniermq.kernel.clock import Clock
+from verniermq.kernel.deadlines import Deadlines
 from verniermq.kernel.errors import RequestRefused
 from verniermq.kernel.message import MATCH_ALL, MessageFilter
 from verniermq.kernel.remoting import Connection
 from verniermq.kernel.store import DispatchEvent
-
-SHORTEST_SLEEP = 0.05
-"""Deadlines need no more precision than this, and one wake-up then serves many."""
 
 
 @attrs.define(eq=False)
@@ -53,13 +49,10 @@ class HeldPull:
 
 class HeldPulls:
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
         self._by_connection: dict[Connection, set[HeldPull]] = {}
-        self._deadlines: list[tuple[float, int, HeldPull]] = []
-        self._sequence = count()
+        self._deadlines: Deadlines[HeldPull] = Deadlines(clock, self._answer)
         self._waiting = 0
-        self._earlier = anyio.Event()
         self._closing = False
 
     def __len__(self) -> int:
@@ -88,13 +81,7 @@ class HeldPulls:
         if pull.connection is not None:
             self._by_connection.setdefault(pull.connection, set()).add(pull)
         self._waiting += 1
-        if len(self._deadlines) > 2 * self._waiting + 1024:
-            # A woken pull leaves its deadline behind; a busy consumer would pile up seconds of them.
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
-            heapq.heapify(self._deadlines)
-        heapq.heappush(self._deadlines, (pull.deadline, next(self._sequence), pull))
-        if self._deadlines[0][2] is pull:
-            self._earlier.set()
+        self._deadlines.add(pull)
 
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         """Wake the pulls that one of these messages is for."""
@@ -116,23 +103,28 @@ class HeldPulls:
     def wake_queue(self, topic: str, queue_id: int) -> None:
         """Let the pulls of one queue look again, because its bounds changed."""
         for pull in list(self._by_queue.get((topic, queue_id), ())):
-            pull.done = True
-            self._forget(pull)
-            pull.resume()
+            self._answer(pull)
 
     def close(self) -> None:
         """Answer everybody who waits, and from now on at once: the broker stops."""
         self._closing = True
         for pulls in list(self._by_connection.values()):
             for pull in list(pulls):
-                pull.done = True
-                self._forget(pull)
-                pull.resume()
+                self._answer(pull)
+
+    async def run(self) -> None:
+        """Answer pulls whose time is over."""
+        await self._deadlines.run()
 
     def connection_closed(self, connection: Connection) -> None:
         for pull in self._by_connection.pop(connection, set()):
             pull.done = True
             self._drop_from_queue(pull)
+
+    def _answer(self, pull: HeldPull) -> None:
+        pull.done = True
+        self._forget(pull)
+        pull.resume()
 
     def _forget(self, pull: HeldPull) -> None:
         self._drop_from_queue(pull)
@@ -152,28 +144,3 @@ class HeldPulls:
             self._waiting -= 1
             if not waiting:
                 del self._by_queue[key]
-
-    # --- deadlines -------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Answer pulls whose time is over."""
-        while True:
-            while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= self._clock.now()):
-                pull = heapq.heappop(self._deadlines)[2]
-                if not pull.done:
-                    pull.done = True
-                    self._forget(pull)
-                    pull.resume()
-            self._earlier = anyio.Event()
-            if not self._deadlines:
-                await self._earlier.wait()
-                continue
-            wait = max(SHORTEST_SLEEP, self._deadlines[0][0] - self._clock.now())
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._sleep_then_cancel, wait, tasks.cancel_scope)
-                await self._earlier.wait()
-                tasks.cancel_scope.cancel()
-
-    async def _sleep_then_cancel(self, seconds: float, scope: anyio.CancelScope) -> None:
-        await self._clock.sleep(seconds)
-        scope.cancel()

@@ -132,7 +132,7 @@ class Popper:
 
     async def _wake_when_unblocked(self, pop: Pop, waiting: Waiting) -> None:
         """A queue that nobody acknowledges opens by itself after a while; no message arrives to tell."""
-        while not waiting.is_done:
+        while not waiting.done:
             places = [(topic, pop.group, queue_id) for topic, queue_id in self._taker.places(pop)]
             times = [time for place in places if (time := self._orders.blocked_until(place)) is not None]
             if not times:

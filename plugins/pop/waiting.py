@@ -7,20 +7,14 @@ share group and queue would all find the same, so the first failure speaks for t
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
-from typing import Final
 
-import anyio
 import attrs
 
-from verniermq.kernel import Clock, Connection, DispatchEvent, RequestRefused
+from verniermq.kernel import Clock, Connection, Deadlines, DispatchEvent, RequestRefused
 
 logger = logging.getLogger(__name__)
-
-SHORTEST_SLEEP: Final = 0.05
 
 
 @attrs.define(eq=False)
@@ -35,20 +29,17 @@ class Waiting:
     connection: Connection
     attempt: Callable[[], bool]
     give_up: Callable[[], None]
-    is_done: bool = False
+    done: bool = False
 
 
 class WaitingRoom:
     def __init__(self, clock: Clock, most: int, most_per_key: int) -> None:
-        self._clock = clock
         self.most, self.most_per_key = most, most_per_key
         self._by_topic: dict[str, dict[Waiting, None]] = {}
         self._by_key: dict[tuple[str, str, int], set[Waiting]] = {}
         self._by_connection: dict[Connection, set[Waiting]] = {}
-        self._deadlines: list[tuple[float, int, Waiting]] = []
-        self._sequence = count()
+        self._deadlines: Deadlines[Waiting] = Deadlines(clock, self._give_up)
         self._size = 0
-        self._earlier = anyio.Event()
 
     def __len__(self) -> int:
         return self._size
@@ -67,16 +58,11 @@ class WaitingRoom:
         self._by_connection.setdefault(waiting.connection, set()).add(waiting)
         for topic in (waiting.topic, waiting.retry_topic):
             self._by_topic.setdefault(topic, {})[waiting] = None
-        if len(self._deadlines) > 2 * self._size + 1024:
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].is_done]
-            heapq.heapify(self._deadlines)
-        heapq.heappush(self._deadlines, (waiting.deadline, next(self._sequence), waiting))
-        if self._deadlines[0][2] is waiting:
-            self._earlier.set()
+        self._deadlines.add(waiting)
         return True
 
     def _remove(self, waiting: Waiting) -> None:
-        waiting.is_done = True
+        waiting.done = True
         self._size -= 1
         for topic in (waiting.topic, waiting.retry_topic):
             _discard(self._by_topic, topic, waiting)
@@ -95,7 +81,7 @@ class WaitingRoom:
             in_vain: set[tuple[str, int]] = set()
             for waiting in list(self._by_topic.get(topic, ())):
                 who = (waiting.group, waiting.queue_id)
-                if waiting.is_done or who in in_vain:
+                if waiting.done or who in in_vain:
                     continue
                 if self._attempt(waiting):
                     self._remove(waiting)
@@ -116,25 +102,11 @@ class WaitingRoom:
 
     async def run(self) -> None:
         """Answer those whose time is over."""
-        while True:
-            while self._deadlines and (self._deadlines[0][2].is_done or self._deadlines[0][0] <= self._clock.now()):
-                waiting = heapq.heappop(self._deadlines)[2]
-                if not waiting.is_done:
-                    self._remove(waiting)
-                    waiting.give_up()
-            self._earlier = anyio.Event()
-            if not self._deadlines:
-                await self._earlier.wait()
-                continue
-            wait = max(SHORTEST_SLEEP, self._deadlines[0][0] - self._clock.now())
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._sleep_then_cancel, wait, tasks.cancel_scope)
-                await self._earlier.wait()
-                tasks.cancel_scope.cancel()
+        await self._deadlines.run()
 
-    async def _sleep_then_cancel(self, seconds: float, scope: anyio.CancelScope) -> None:
-        await self._clock.sleep(seconds)
-        scope.cancel()
+    def _give_up(self, waiting: Waiting) -> None:
+        self._remove(waiting)
+        waiting.give_up()
 
 
 def _discard(table: dict, key: object, waiting: Waiting) -> None:  # type: ignore[type-arg]  # of sets and of dicts
