@@ -102,6 +102,27 @@ def clear_from(path: Path, position: int) -> None:
         os.close(descriptor)
 
 
+def written_end(path: Path) -> int:
+    """The position behind the last byte that is not zero. Holes are not read."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        end = os.fstat(descriptor).st_size
+        while end > 0:
+            start = max(end - (1 << 20), 0)
+            try:
+                data = os.lseek(descriptor, start, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                data = end  # only a hole is left
+            if data < end and (written := os.pread(descriptor, end - data, data).rstrip(b"\0")):
+                return data + len(written)
+            end = start
+        return 0
+    finally:
+        os.close(descriptor)
+
+
 class MappedFile:
     """A file of ``size`` bytes whose first byte has the offset ``start`` in the whole."""
 

@@ -29,7 +29,7 @@ import attrs
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.record import WITHOUT_ENTRY, Layout
-from verniermq.kernel.commitlog.scan import NewerFormat, Scan, event_of, newer_magic, whole_records_after
+from verniermq.kernel.commitlog.scan import NewerFormat, Scan, bytes_from, event_of, newer_magic, whole_records_after
 from verniermq.kernel.commitlog.whole import NothingWritten, whole_record_at
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
 from verniermq.kernel.errors import CorruptRecord, StoreError
@@ -204,7 +204,7 @@ class Recovery:
         """Dispatch every record from ``trusted`` on; ``None`` if a queue lacks entries from before that."""
         start = self._start(trusted)
         scan = Scan(self.log, start)
-        total = self._last_end - start
+        total = bytes_from(self.log, start) if self.progress is not None else 0
         batch: list[DispatchEvent] = []
         count = 0
         for buffer, found in scan:
@@ -216,7 +216,7 @@ class Recovery:
                 self._hand_out(batch, scan.end - start, total)
                 count += len(batch)
                 batch = []
-        self._hand_out(batch, scan.end - start, total)
+        self._hand_out(batch, scan.end - start, 0)  # that was all
         count += len(batch)
         logger.info("log read from=%d to=%d records=%d", start, scan.end, count)
         if scan.end < trusted:
@@ -241,7 +241,7 @@ class Recovery:
         self.dispatcher.write_now()
         self.dispatcher.announce(batch)
         if self.progress is not None:
-            self.progress(done, total)
+            self.progress(done, max(done, total))
 
     # --- the end ---------------------------------------------------------------------------
 

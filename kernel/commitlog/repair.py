@@ -34,7 +34,7 @@ from verniermq.kernel.commitlog.record import (
     topic_field,
 )
 from verniermq.kernel.commitlog.recovery import Progress
-from verniermq.kernel.commitlog.scan import NewerFormat, Scan, newer_magic, topic_of, whole_records_after
+from verniermq.kernel.commitlog.scan import NewerFormat, Scan, bytes_from, newer_magic, topic_of, whole_records_after
 from verniermq.kernel.commitlog.whole import NothingWritten
 from verniermq.kernel.config.schema import StoreSettings
 from verniermq.kernel.dispatch.dispatcher import Dispatcher
@@ -137,7 +137,7 @@ def _check(settings: StoreSettings, progress: Progress | None) -> Report:
     log.load()
     dispatcher = Dispatcher(path / "consumequeue", queue_entries=settings.queue_entries, open_files=100)
     dispatcher.load()
-    total = starts[-1] + size - starts[0]
+    total = bytes_from(log, starts[0])
     for found in _walk(log, report):
         report.records += 1
         topic, layout = found
@@ -148,7 +148,8 @@ def _check(settings: StoreSettings, progress: Progress | None) -> Report:
             if entry is None or entry[:2] != (layout.commit_log_offset, layout.size):
                 report.missing_entries += 1
         if progress is not None and report.records % 10_000 == 0:
-            progress(report.end - starts[0], total)
+            done = report.end - starts[0]
+            progress(done, max(done, total))
     dispatcher.close()
     log.close()
     return report

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mmap import mmap
 
 from verniermq.kernel.commitlog.log import CommitLog
+from verniermq.kernel.commitlog.mapped import written_end
 from verniermq.kernel.commitlog.record import MAGIC_FAMILY, MAGIC_V1, MAGIC_V2, SIZE_AND_MAGIC, Layout
 from verniermq.kernel.commitlog.whole import NothingWritten, whole_record_at
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
@@ -54,6 +55,16 @@ class Scan:
                     break
                 self.end = offset = offset + found.size
                 yield buffer, found
+
+
+def bytes_from(log: CommitLog, offset: int) -> int:
+    """How much is written from ``offset`` on, without reading it: zeros at the very end do not count."""
+    for start in reversed(log.load()):
+        file = log.file_at(start)
+        end = written_end(file.path) if file is not None else 0
+        if end or start <= offset:
+            return max(start + end - offset, 0)
+    return 0
 
 
 def topic_of(buffer: mmap, found: Layout) -> str:

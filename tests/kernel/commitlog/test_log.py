@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from verniermq.kernel.commitlog.log import CommitLog
-from verniermq.kernel.commitlog.mapped import MappedFile, clear_from, file_starts
+from verniermq.kernel.commitlog.mapped import MappedFile, clear_from, file_starts, written_end
 from verniermq.kernel.errors import MessageTooLarge, SegmentSizeMismatch, StoreNotWritable
 
 SIZE = 4096
@@ -155,3 +155,18 @@ def test_clearing_keeps_length_and_what_comes_before(tmp_path: Path) -> None:
     clear_from(path, 12345)
 
     assert path.read_bytes() == content[:12345] + bytes(len(content) - 12345)
+
+
+@pytest.mark.parametrize("end", [0, 1, 4096, (1 << 20) - 1, 1 << 20, (3 << 20) + 17, 5 << 20])
+def test_the_end_of_what_was_written_is_found_in_sparse_and_in_full_files(tmp_path: Path, end: int) -> None:
+    sparse, reserved, full = tmp_path / "sparse", tmp_path / "reserved", tmp_path / "full"
+    content = os.urandom(end)[:-1] + b"x" if end else b""
+    for path in (sparse, reserved):
+        path.write_bytes(content)
+        os.truncate(path, 5 << 20)
+    file = MappedFile(reserved, 5 << 20)
+    file.reserve(5 << 20)
+    file.close()
+    full.write_bytes(content + bytes((5 << 20) - end))
+
+    assert [written_end(path) for path in (sparse, reserved, full)] == [end, end, end]

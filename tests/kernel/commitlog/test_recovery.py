@@ -68,6 +68,27 @@ class Spy:
         self.total = max(self.total, done)
 
 
+def test_progress_counts_up_to_the_last_byte_written_not_to_the_end_of_the_files(tmp_path: Path) -> None:
+    store = open_store(tmp_path, segment_size=1 << 20)
+    for number in range(9000):
+        end = store.append(pending(body=b"%060d" % number, properties={"KEYS": "k"})).end
+    abandon(store)
+    with open(tmp_path / "commitlog" / f"{2 << 20:020d}", "wb") as prepared:
+        prepared.truncate(1 << 20)
+    reports: list[tuple[int, int]] = []
+    again = make_store(tmp_path, segment_size=1 << 20)
+
+    again.open(lambda done, total: reports.append((done, total)))
+
+    assert again.end == end
+    assert 1 << 20 < end < 2 << 20
+    assert len(reports) == 3
+    assert [total for _, total in reports] == [end] * 3
+    assert [done for done, _ in reports] == sorted({done for done, _ in reports})
+    assert reports[-1][0] == end
+    again.close()
+
+
 # --- stopped in order ----------------------------------------------------------------------
 
 

@@ -57,6 +57,19 @@ def test_a_whole_store_is_whole(tmp_path: Path) -> None:
     assert repair_store(settings(tmp_path)).mended == []
 
 
+def test_the_progress_of_a_check_counts_what_was_written(tmp_path: Path) -> None:
+    store = open_store(tmp_path, segment_size=4 << 20)
+    for number in range(10_000):
+        end = store.append(pending(body=b"%d" % number, properties={"KEYS": "k"})).end
+    chosen = store.settings
+    store.close()
+    reports: list[tuple[int, int]] = []
+
+    check_store(chosen, lambda done, total: reports.append((done, total)))
+
+    assert reports == [(end, end)]
+
+
 def test_a_running_store_is_not_touched(tmp_path: Path) -> None:
     store = open_store(tmp_path)
 
