@@ -18,6 +18,7 @@ from typing import Final
 
 import attrs
 
+from verniermq.client.quick import QuickConnection
 from verniermq.client.signing import Credentials
 from verniermq.kernel import Command, Connection, ConnectionLost, Handler, PeerUnreachable, connect
 
@@ -34,8 +35,8 @@ class _Peer:
     """What is known of one address."""
 
     address: str
-    connection: Connection | None = None
-    opening: asyncio.Task[Connection] | None = None
+    connection: QuickConnection | None = None
+    opening: asyncio.Task[QuickConnection] | None = None
     pause: float = 0.0
     not_before: float = 0.0
 
@@ -105,7 +106,7 @@ class ConnectionPool:
 
     # --- connections -----------------------------------------------------------------------
 
-    def live(self, address: str) -> Connection | None:
+    def live(self, address: str) -> QuickConnection | None:
         """The connection to an address, if there is one now."""
         peer = self._peers.get(address)
         if peer is None or peer.connection is None or peer.connection.closed:
@@ -121,7 +122,7 @@ class ConnectionPool:
         peer = self._peers.get(address)
         return peer is not None and self.live(address) is None and peer.not_before > time.monotonic()
 
-    async def open(self, address: str, timeout: float | None = None) -> Connection:
+    async def open(self, address: str, timeout: float | None = None) -> QuickConnection:
         """The connection to an address, opened if need be.
 
         Raises:
@@ -144,11 +145,13 @@ class ConnectionPool:
         except TimeoutError:
             raise PeerUnreachable(address, f"no connection within {timeout:g} s") from None
 
-    async def _open(self, peer: _Peer) -> Connection:
+    async def _open(self, peer: _Peer) -> QuickConnection:
         wait = peer.not_before - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
-        connection = await connect(peer.address, self._handlers, self._connect_timeout, tls=self._tls)
+        connection = await connect(
+            peer.address, self._handlers, self._connect_timeout, tls=self._tls, kind=QuickConnection
+        )
         if self._closed:
             connection.close()
             raise PeerUnreachable(peer.address, "this client is closed")
@@ -156,7 +159,7 @@ class ConnectionPool:
             await self._greet(peer.address, connection)
         return connection
 
-    def _opened(self, peer: _Peer, task: asyncio.Task[Connection]) -> None:
+    def _opened(self, peer: _Peer, task: asyncio.Task[QuickConnection]) -> None:
         peer.opening = None
         if task.cancelled():
             return

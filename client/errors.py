@@ -119,6 +119,14 @@ class SendFailed(ClientError):
         self.tries = list(tries)
 
 
+class BadAnswer(ClientError):
+    """A broker says that it has a message, and not where."""
+
+    def __init__(self, address: str, request: str, why: str) -> None:
+        super().__init__(f"{address} answered {request} with success, but its answer cannot be read: {why}")
+        self.address = address
+
+
 class TooManyInFlight(ClientError):
     """The bound on unanswered sends was full for the whole timeout."""
 

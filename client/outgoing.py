@@ -18,6 +18,7 @@ from verniermq.client.errors import BadMessage, MessageTooLarge
 from verniermq.client.identity import unique_ids
 from verniermq.client.names import with_namespace
 from verniermq.client.routes import TEMPLATE_TOPIC
+from verniermq.client.template import SendTemplate
 from verniermq.kernel import (
     Command,
     Message,
@@ -59,6 +60,23 @@ class Outgoing:
         ext["e"] = str(queue.queue_id)
         ext["n"] = queue.broker_name
         return Command(self.code, 0, 2 if oneway else 0, ext, body=self.body)
+
+
+class Plain:
+    """A message without properties of its own and small enough to travel as it is, which most are.
+
+    It has what changes from one send to the next; all else in the request is the same for a queue.
+    """
+
+    __slots__ = ("body", "born_ms", "flag", "message_id", "properties", "topic")
+
+    def __init__(self, topic: str, born_ms: int, flag: int, properties: str, body: bytes, message_id: str) -> None:
+        self.topic = topic
+        self.born_ms = born_ms
+        self.flag = flag
+        self.properties = properties
+        self.body = body
+        self.message_id = message_id
 
 
 class Preparer:
@@ -126,11 +144,13 @@ class Preparer:
         Raises:
             BadName, NoPermission, BadMessage, MessageTooLarge: it cannot be sent.
         """
-        topic = self._checked.get(message.topic) or self.wire_topic(message.topic)
+        if not more and not sys_flag:
+            plain = self.plain(message)
+            if plain is not None:
+                return self.whole(plain, code)
+        topic = self.wire_topic(message.topic)
         self.check_body(message)
         now_ms = _now_ns() // 1_000_000
-        if not message.properties and not more and len(message.body) < self._compress_over and not sys_flag:
-            return self._plain(message, code, topic, now_ms)
         properties = message.all_properties()
         if more:
             properties.update(more)
@@ -157,29 +177,36 @@ class Preparer:
         ext["i"] = properties_text(properties)
         return Outgoing(code, topic, ext, body, message_id)
 
-    def _plain(self, message: Message, code: int, topic: str, now_ms: int) -> Outgoing:
-        """The same for a message without properties of its own, which most are: no table, only the text."""
+    def plain(self, message: Message) -> Plain | None:
+        """The short form of a message; ``None`` for one that needs the long one.
+
+        Raises:
+            BadName, NoPermission, BadMessage, MessageTooLarge: it cannot be sent.
+        """
+        topic = self._checked.get(message.topic) or self.wire_topic(message.topic)
+        self.check_body(message)
+        body = message.body
+        if message.properties or len(body) >= self._compress_over:
+            return None
+        now_ms = _now_ns() // 1_000_000
         message_id = unique_ids.next(now_ms)
         text = f"UNIQ_KEY\x01{message_id}\x02WAIT\x01{'true' if message.wait_store_ok else 'false'}\x02"
-        pairs = 2
-        if message.tags:
-            text += f"TAGS\x01{message.tags}\x02"
-            pairs += 1
-        keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
-        if keys:
-            text += f"KEYS\x01{keys}\x02"
-            pairs += 1
-        if message.delay_level:
-            text += f"DELAY\x01{message.delay_level}\x02"
-            pairs += 1
-        if text.count("\x01") != pairs or text.count("\x02") != pairs:
-            properties_text(message.all_properties())  # raises, and says which
-        ext = self.ext(topic, now_ms)
-        ext["i"] = text
-        if message.flag:
-            ext["h"] = str(message.flag)
-        body = message.body if message.body.__class__ is bytes else bytes(message.body)
-        return Outgoing(code, topic, ext, body, message_id)
+        if message.tags or message.keys or message.delay_level:
+            text += _named_properties(message)
+        return Plain(topic, now_ms, message.flag, text, body if body.__class__ is bytes else bytes(body), message_id)
+
+    def whole(self, plain: Plain, code: int = RequestCode.SEND_MESSAGE_V2) -> Outgoing:
+        """The long form of a short one."""
+        ext = self.ext(plain.topic, plain.born_ms)
+        ext["i"] = plain.properties
+        if plain.flag:
+            ext["h"] = str(plain.flag)
+        return Outgoing(code, plain.topic, ext, plain.body, plain.message_id)
+
+    def template(self, queue: MessageQueue) -> SendTemplate:
+        """Makes the frames of short forms, for one queue."""
+        fields = Outgoing(0, queue.topic, self.ext(queue.topic, 0), b"", "").command(queue).ext
+        return SendTemplate(fields)
 
     def ext(self, topic: str, now_ms: int) -> dict[str, str]:
         return {
@@ -196,6 +223,24 @@ class Preparer:
             "k": "false",
             "m": "false",
         }
+
+
+def _named_properties(message: Message) -> str:
+    """The properties that have a field of their own, without a table of them.
+
+    Raises:
+        BadMessage: a value holds one of the two separators.
+    """
+    text = f"TAGS\x01{message.tags}\x02" if message.tags else ""
+    keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
+    if keys:
+        text += f"KEYS\x01{keys}\x02"
+    if message.delay_level:
+        text += f"DELAY\x01{message.delay_level}\x02"
+    pairs = bool(message.tags) + bool(keys) + bool(message.delay_level)
+    if text.count("\x01") != pairs or text.count("\x02") != pairs:
+        properties_text(message.all_properties())  # raises, and says which
+    return text
 
 
 def properties_text(properties: dict[str, str]) -> str:

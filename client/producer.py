@@ -108,19 +108,20 @@ class Producer(ProducerBase):
         else:
             bound.count += 1
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        if callback is not None:
-            future.add_done_callback(lambda done: call_back(done, callback))
         try:
             if self._hooks or queue is not None or selector is not None or sharding_key is not None:
                 work = self._send(message, "async", queue, selector, sharding_key, timeout)
             else:
-                outgoing = self._preparer.prepare(message)
-                if self._submitter.begin(outgoing, future, timeout):
+                plain = self._preparer.plain(message)
+                if plain is not None and self._submitter.begin(plain, future, callback, timeout):
                     return future
+                outgoing = self._preparer.prepare(message) if plain is None else self._preparer.whole(plain)
                 work = self._sender.send_async(outgoing, None, timeout)
         except BaseException:
             bound.leave()
             raise
+        if callback is not None:
+            future.add_done_callback(lambda done: call_back(done, callback))
         self._background.spawn(self._submitter.complete, future, work)
         return future
 

@@ -237,7 +237,9 @@ class ProducerBase(Client):
             self._retry_another_broker,
             self._default_queues,
         )
-        self._submitter = Submitter(self._pool, self._routes, self._sender, self._background, self._bound)
+        self._submitter = Submitter(
+            self._pool, self._routes, self._sender, self._preparer, self._background, self._bound
+        )
 
     def _strategy(self) -> FaultStrategy:
         if self._fault == ROUND_ROBIN:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
 from verniermq.client.connection import ConnectionPool
-from verniermq.client.errors import ClientError, NotWritable, SendFailed
+from verniermq.client.errors import BadAnswer, ClientError, NotWritable, SendFailed
 from verniermq.client.outgoing import Outgoing
 from verniermq.client.results import SendResult, SendStatus
 from verniermq.client.routes import Route, Routes
 from verniermq.kernel import (
-    Command,
     ConnectionLost,
     FaultStrategy,
     MessageQueue,
@@ -225,29 +225,35 @@ class Sender:
         except RemotingError as error:
             self.failed(queue, started, error)
             raise
-        return self.answered(outgoing, route, queue, address, answer, started)
+        return self.answered(
+            outgoing.code, outgoing.message_id, queue, address, answer.code, answer.ext, answer.remark, started
+        )
 
     def failed(self, queue: MessageQueue, started: float, error: Exception) -> None:
         late = isinstance(error, RequestTimeout)
         self.strategy.record(queue.broker_name, (time.monotonic() - started) * 1000, failed=True, reachable=late)
 
     def answered(
-        self, outgoing: Outgoing, route: Route, queue: MessageQueue, address: str, answer: Command, started: float
-    ) -> SendResult:
+        self, request: int, message_id: str, queue: MessageQueue, address: str, code: int, ext: Mapping[str, str],
+        remark: str, started: float,
+    ) -> SendResult:  # fmt: skip
         """
         Raises:
             UnexpectedAnswer: it means that the message was refused.
+            BadAnswer: it lacks what every good answer has.
         """
         latency = (time.monotonic() - started) * 1000
-        status = _STATUSES.get(answer.code)
+        status = _STATUSES.get(code)
         if status is None:
             self.strategy.record(queue.broker_name, latency, failed=True)
-            name = RequestCode(outgoing.code).name
-            error = UnexpectedAnswer(address, name, answer.code, answer.remark)
-            error.retriable = answer.code in RETRY_CODES
+            error = UnexpectedAnswer(address, RequestCode(request).name, code, remark)
+            error.retriable = code in RETRY_CODES
             raise error
         self.strategy.record(queue.broker_name, latency, failed=False)
-        return result_from(outgoing, queue, answer, status)
+        try:
+            return _result(status, message_id, queue, ext)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadAnswer(address, RequestCode(request).name, f"{type(error).__name__} {error}") from None
 
     # --- one way ---------------------------------------------------------------------------
 
@@ -271,14 +277,12 @@ def _has_others(route: Route, queue: MessageQueue) -> bool:
     return any(other.broker_name != queue.broker_name for other in route.writable)
 
 
-def result_from(outgoing: Outgoing, queue: MessageQueue, answer: Command, status: SendStatus) -> SendResult:
-    ext = answer.ext
+def _result(status: SendStatus, message_id: str, queue: MessageQueue, ext: Mapping[str, str]) -> SendResult:
     queue_id = int(ext["queueId"])
     if queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+    get = ext.get
     return SendResult(
-        status, outgoing.message_id, ext["msgId"], queue, int(ext["queueOffset"]), ext.get("transactionId", ""),
-        ext.get("recallHandle", ""), ext.get("MSG_REGION", "DefaultRegion"), ext.get("TRACE_ON") != "false",
+        status, message_id, ext["msgId"], queue, int(ext["queueOffset"]), get("transactionId", ""),
+        get("recallHandle", ""), get("MSG_REGION", "DefaultRegion"), get("TRACE_ON") != "false",
     )  # fmt: skip
-
-

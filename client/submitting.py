@@ -7,22 +7,29 @@ is missing, or goes wrong, is left to a task.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from verniermq.client.background import Background
 from verniermq.client.connection import ConnectionPool
 from verniermq.client.errors import TooManyInFlight
-from verniermq.client.outgoing import Outgoing
+from verniermq.client.outgoing import Plain, Preparer
 from verniermq.client.results import SendResult
-from verniermq.client.routes import Routes
+from verniermq.client.routes import Route, Routes
 from verniermq.client.sending import Sender
-from verniermq.kernel import Command, MessageQueue, RemotingError, UnexpectedAnswer
+from verniermq.client.template import SendTemplate
+from verniermq.kernel import MessageQueue, RemotingError, RequestCode, VernierMQError, request_name
+
+logger = logging.getLogger(__name__)
 
 Callback: TypeAlias = Callable[[SendResult | None, BaseException | None], object]
+
+LARGEST_BODY: Final = 256 * 1024
+"""Bytes; copying a larger body into its frame would cost more than the quick way saves."""
 
 
 class Bound:
@@ -70,6 +77,103 @@ class Bound:
             await self._idle.wait()
 
 
+class _Way:
+    """How plain messages get to one queue."""
+
+    __slots__ = ("address", "queue", "template")
+
+    def __init__(self, queue: MessageQueue, address: str, template: SendTemplate) -> None:
+        self.queue = queue
+        self.address = address
+        self.template = template
+
+
+class _Ways:
+    """The ways to the queues of one topic, as long as its route is the same."""
+
+    __slots__ = ("_preparer", "known", "route")
+
+    def __init__(self, route: Route, preparer: Preparer) -> None:
+        self.route = route
+        self._preparer = preparer
+        self.known: dict[tuple[str, int], _Way] = {}
+
+    def find(self, queue: MessageQueue) -> _Way | None:
+        """The way to a queue that nothing was sent to yet; ``None`` while its broker has no address."""
+        address = self.route.master(queue.broker_name)
+        if address is None:
+            return None
+        way = self.known[queue.broker_name, queue.queue_id] = _Way(queue, address, self._preparer.template(queue))
+        return way
+
+
+class _Submitted:
+    """One message under way."""
+
+    __slots__ = ("callback", "deadline", "future", "patience", "plain", "started", "submitter", "way")
+
+    request = request_name(RequestCode.SEND_MESSAGE_V2)
+
+    def __init__(
+        self, submitter: Submitter, plain: Plain, way: _Way, future: asyncio.Future[SendResult],
+        callback: Callback | None, patience: float,
+    ) -> None:  # fmt: skip
+        self.submitter = submitter
+        self.plain = plain
+        self.way = way
+        self.future = future
+        self.callback = callback
+        self.patience = patience
+        self.started = time.monotonic()
+        self.deadline = self.started + patience
+
+    def answered(self, header: dict[str, Any]) -> None:
+        sender = self.submitter.sender
+        try:
+            result = sender.answered(
+                RequestCode.SEND_MESSAGE_V2, self.plain.message_id, self.way.queue, self.way.address,
+                header.get("code", -1), header.get("extFields") or {}, header.get("remark") or "", self.started,
+            )  # fmt: skip
+        except VernierMQError as error:
+            self._end(None, error)
+        else:
+            self._end(result, None)
+
+    def failed(self, error: RemotingError) -> None:
+        submitter = self.submitter
+        left = self.deadline - time.monotonic()
+        if left > 0 and submitter.sender.async_retries > 0 and submitter.background.is_open and not self.future.done():
+            submitter.sender.failed(self.way.queue, self.started, error)
+            submitter.background.spawn(self._again, error, left)
+        else:
+            self._end(None, error)
+
+    async def _again(self, error: RemotingError, left: float) -> None:
+        outgoing = self.submitter.preparer.whole(self.plain)
+        try:
+            result = await self.submitter.sender.send_async_again(outgoing, self.way.queue, str(error), left)
+        except asyncio.CancelledError:
+            self.submitter.bound.leave()
+            self.future.cancel()
+            raise
+        except Exception as failure:
+            self._end(None, failure)
+        else:
+            self._end(result, None)
+
+    def _end(self, result: SendResult | None, error: Exception | None) -> None:
+        self.submitter.bound.leave()
+        future = self.future
+        if future.done():
+            return
+        if result is not None:
+            future.set_result(result)
+        elif error is not None:
+            future.set_exception(error)
+        if self.callback is not None:
+            call_back(future, self.callback)
+
+
 @attrs.define(eq=False)
 class Submitter:
     """Sends whose answers come by futures; every one of them has a place in ``bound``, and leaves it at its end."""
@@ -77,56 +181,33 @@ class Submitter:
     pool: ConnectionPool
     routes: Routes
     sender: Sender
+    preparer: Preparer
     background: Background
     bound: Bound
+    _ways: dict[str, _Ways] = attrs.field(factory=dict, init=False)
 
-    def begin(self, outgoing: Outgoing, future: asyncio.Future[SendResult], timeout: float | None) -> bool:
+    def begin(
+        self, plain: Plain, future: asyncio.Future[SendResult], callback: Callback | None, timeout: float | None
+    ) -> bool:
         """Send without waiting for anything; say whether all that this needs was there."""
-        route = self.routes.known(outgoing.topic)
-        if route is None or route.provisional or not route.writable:
+        topic = plain.topic
+        route = self.routes.known(topic)
+        if route is None or route.provisional or not route.writable or len(plain.body) > LARGEST_BODY:
             return False
         sender = self.sender
         queue = sender.strategy.choose(route.writable, None)
-        address = route.master(queue.broker_name)
-        connection = self.pool.live(address) if address is not None else None
-        if address is None or connection is None or not connection.is_writable:
+        ways = self._ways.get(topic)
+        if ways is None or ways.route is not route:
+            ways = self._ways[topic] = _Ways(route, self.preparer)
+        way = ways.known.get((queue.broker_name, queue.queue_id)) or ways.find(queue)
+        connection = self.pool.live(way.address) if way is not None else None
+        if way is None or connection is None or not connection.is_writable or self.pool.signs:
             return False
-        command = outgoing.command(queue)
-        if self.pool.signs:
-            self.pool.sign(command)
-        started = time.monotonic()
-        limit = sender.timeout if timeout is None else timeout
-
-        def answered(answer: Command | None, error: Exception | None) -> None:
-            if future.done():
-                self.bound.leave()
-                return
-            try:
-                if answer is not None:
-                    result = sender.answered(outgoing, route, queue, address, answer, started)
-                    self.bound.leave()
-                    future.set_result(result)
-                    return
-            except RemotingError as refused:
-                error = refused
-            assert error is not None
-            left = limit - (time.monotonic() - started)
-            lost = isinstance(error, RemotingError) and not isinstance(error, UnexpectedAnswer)
-            if lost and left > 0 and sender.async_retries > 0 and self.background.is_open:
-                sender.failed(queue, started, error)
-                self.background.spawn(self._again, future, outgoing, queue, error, left)
-            else:
-                self.bound.leave()
-                future.set_exception(error)
-
-        connection.begin(command, limit, answered)
+        opaque = connection.next_opaque()
+        frame = way.template.frame(plain.born_ms, plain.flag, plain.properties, opaque, plain.body)
+        patience = sender.timeout if timeout is None else timeout
+        connection.begin_quick(opaque, frame, _Submitted(self, plain, way, future, callback, patience))
         return True
-
-    async def _again(
-        self, future: asyncio.Future[SendResult], outgoing: Outgoing, queue: MessageQueue, error: Exception,
-        timeout: float,
-    ) -> None:  # fmt: skip
-        await self.complete(future, self.sender.send_async_again(outgoing, queue, str(error), timeout))
 
     async def complete(self, future: asyncio.Future[SendResult], work: Awaitable[SendResult]) -> None:
         """Let a future have what some work returns or raises."""
@@ -147,6 +228,10 @@ class Submitter:
 
 def call_back(done: asyncio.Future[SendResult], callback: Callback) -> None:
     """Tell a callback how a future ended."""
-    if not done.cancelled():
-        error = done.exception()
+    if done.cancelled():
+        return
+    error = done.exception()
+    try:
         callback(None if error else done.result(), error)
+    except Exception:
+        logger.exception("callback failed after a send")

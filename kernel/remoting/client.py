@@ -8,11 +8,14 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from verniermq.kernel.errors import PeerUnreachable
 from verniermq.kernel.remoting.address import parse_address
 from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Guard, Handler
 from verniermq.kernel.remoting.limits import RemotingLimits
+
+Opened = TypeVar("Opened", bound=Connection)
 
 
 async def connect(
@@ -24,10 +27,12 @@ async def connect(
     guards: tuple[Guard, ...] = (),
     clock: Callable[[], float] = time.monotonic,
     tls: ssl.SSLContext | None = None,
-) -> Connection:
+    kind: type[Opened] = Connection,  # type: ignore[assignment]  # what Opened is when nobody says
+) -> Opened:
     """Open a connection to ``host:port``; ``handlers`` serve what the peer asks of us on it.
 
-    With ``tls`` the frames travel inside TLS, on the same port: RocketMQ's servers look at the first byte.
+    With ``tls`` the frames travel inside TLS, on the same port: RocketMQ's servers look at the first byte. ``kind`` is
+    the class of the connection, for one that adds something.
 
     Raises:
         PeerUnreachable: nobody listens there, the name is unknown, or it took longer than ``timeout`` seconds.
@@ -40,7 +45,7 @@ async def connect(
     try:
         async with asyncio.timeout(timeout):
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(handlers, limits, guards, clock), host, port, ssl=tls
+                lambda: kind(handlers, limits, guards, clock), host, port, ssl=tls
             )
     except TimeoutError:
         raise PeerUnreachable(address, f"no connection within {timeout:g} s") from None
