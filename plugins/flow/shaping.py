@@ -20,7 +20,7 @@ tokens lie there the colder the system is and the slower it lets calls through:
 
 from __future__ import annotations
 
-from math import floor, nextafter
+from math import floor, inf, nextafter
 from typing import Final, Protocol
 
 from verniermq.plugins.flow.window import Node
@@ -48,6 +48,7 @@ def java_round(value: float) -> int:
 class Reject:
     """At most so many in the window (Sentinel: ``DefaultController`` with grade QPS)."""
 
+    __slots__ = ("limit",)
     queues = False
 
     def __init__(self, limit: float) -> None:
@@ -60,6 +61,7 @@ class Reject:
 class Concurrency:
     """At most so many running (Sentinel: ``DefaultController`` with grade THREAD)."""
 
+    __slots__ = ("limit",)
     queues = False
 
     def __init__(self, limit: float) -> None:
@@ -75,6 +77,7 @@ class UniformRate:
     Whole milliseconds where they divide the second evenly; else nanoseconds, so that 3 a second are 3.
     """
 
+    __slots__ = ("_latest", "_longest", "_per_second", "_single_cost", "_unit_ns", "in_nanoseconds", "rate")
     queues = True
 
     def __init__(self, rate: float, max_queueing_ms: int) -> None:
@@ -109,8 +112,12 @@ class UniformRate:
 
 
 class WarmUp:
-    """A rate that rises from a third to the whole while it is used (Sentinel: ``WarmUpController``)."""
+    """A rate that rises from a third to the whole while it is used (Sentinel: ``WarmUpController``).
 
+    The tokens change once a second, so what they allow is worked out then, and a check only compares with it.
+    """
+
+    __slots__ = ("_allowed", "_cold_rate", "_refill_ms", "_tokens", "most", "rate", "slope", "warning")
     queues = False
 
     def __init__(self, rate: float, period_s: int, cold_factor: int = COLD_FACTOR) -> None:
@@ -121,39 +128,55 @@ class WarmUp:
         above = self.most - self.warning
         # Too small a rate for a single token between warm and cold: there is nothing to warm up.
         self.slope = (cold_factor - 1) / rate / above if above else 0.0
-        self.tokens = 0
-        self._filled_ms = 0
+        self._refill_ms = 1000
+        """When the present second is over; 1970 at first, so that the first check fills up."""
+        self._set_tokens(0)
+
+    @property
+    def tokens(self) -> int:
+        return self._tokens
+
+    @tokens.setter
+    def tokens(self, tokens: int) -> None:
+        self._set_tokens(tokens)
 
     def check(self, node: Node, now_ns: int, count: int) -> int:
         now_ms = now_ns // NS_PER_MS
-        passed = node.pass_qps(now_ms)
-        self.refill(now_ms, node)
-        return 0 if passed + count <= self.allowed() else REFUSED
+        if now_ms >= self._refill_ms:
+            self.refill(now_ms, node)
+        return 0 if node.pass_qps(now_ms) + count <= self._allowed else REFUSED
 
     def allowed(self) -> float:
         """The rate that the present number of tokens allows."""
-        if self.tokens < self.warning:
-            return self.rate
-        # The next larger number, so that rounding does not cost a call.
-        return nextafter(1 / ((self.tokens - self.warning) * self.slope + 1 / self.rate), float("inf"))
+        return self._allowed
 
     def refill(self, now_ms: int, node: Node) -> None:
         """Once a second: save what was not used, and take away what passed in the second before."""
-        second_ms = now_ms - now_ms % 1000
-        if second_ms <= self._filled_ms:
+        if now_ms < self._refill_ms:
             return
+        second_ms = now_ms - now_ms % 1000
+        filled_ms = self._refill_ms - 1000
         passed = node.previous_pass(now_ms)
-        tokens = self.tokens
+        tokens = self._tokens
         # Exactly at the warning line, or above it and busy: the system is being used, so it does not cool down.
         if tokens < self.warning or (tokens > self.warning and passed < self._cold_rate):
-            tokens = int(tokens + (second_ms - self._filled_ms) * self.rate / 1000)
-        self.tokens = max(0, min(tokens, self.most) - passed)
-        self._filled_ms = second_ms
+            tokens = int(tokens + (second_ms - filled_ms) * self.rate / 1000)
+        self._set_tokens(max(0, min(tokens, self.most) - passed))
+        self._refill_ms = second_ms + 1000
+
+    def _set_tokens(self, tokens: int) -> None:
+        self._tokens = tokens
+        if tokens < self.warning:
+            self._allowed = self.rate
+        else:
+            # The next larger number, so that rounding does not cost a call.
+            self._allowed = nextafter(1 / ((tokens - self.warning) * self.slope + 1 / self.rate), inf)
 
 
 class WarmUpUniformRate(WarmUp):
     """Even distances that shrink while the system warms up (Sentinel: ``WarmUpRateLimiterController``)."""
 
+    __slots__ = ("_latest", "_longest", "_single_cost")
     queues = True
 
     def __init__(
@@ -165,8 +188,9 @@ class WarmUpUniformRate(WarmUp):
 
     def check(self, node: Node, now_ns: int, count: int) -> int:
         now_ms = now_ns // NS_PER_MS
-        self.refill(now_ms, node)
-        expected = self._latest + java_round(count / self.allowed() * 1000)
+        if now_ms >= self._refill_ms:
+            self.refill(now_ms, node)
+        expected = self._latest + (self._single_cost if count == 1 else self.cost(count))
         if expected <= now_ms:
             self._latest = now_ms
             return 0
@@ -175,3 +199,11 @@ class WarmUpUniformRate(WarmUp):
             return REFUSED
         self._latest = expected
         return wait * NS_PER_MS
+
+    def cost(self, count: int) -> int:
+        """The distance to the next call at present, in milliseconds."""
+        return java_round(count / self._allowed * 1000)
+
+    def _set_tokens(self, tokens: int) -> None:
+        super()._set_tokens(tokens)
+        self._single_cost = self.cost(1)

@@ -15,6 +15,7 @@ Load and CPU are sampled from outside once a second (:class:`Machine`) and only 
 from __future__ import annotations
 
 import os
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -28,23 +29,37 @@ class SystemProtection:
     """All inbound calls, and the limits for them."""
 
     def __init__(self, rule: SystemRule) -> None:
-        self.rule = rule
         self.node = Node()
         self.load = UNKNOWN
         self.cpu = UNKNOWN
+        self.rule = rule
+
+    @property
+    def rule(self) -> SystemRule:
+        return self._rule
+
+    @rule.setter
+    def rule(self, rule: SystemRule) -> None:
+        self._rule = rule
+        # Every call compares with these; nothing is more than what is not limited.
+        self._qps = inf if rule.qps is None else rule.qps
+        self._concurrency = inf if rule.concurrency is None else rule.concurrency
+        self._average_rt_ms = rule.average_rt_ms
+        self._load = inf if rule.load is None else rule.load
+        self._cpu = inf if rule.cpu is None else rule.cpu
 
     def refusal(self, now_ms: int, count: int) -> str | None:
         """The setting that a call would break, or ``None`` when it may go on."""
-        rule, node = self.rule, self.node
-        if rule.qps is not None and node.pass_qps(now_ms) + count > rule.qps:
+        node = self.node
+        if node.pass_qps(now_ms) + count > self._qps:
             return "qps"
-        if rule.concurrency is not None and node.running > rule.concurrency:
+        if node.running > self._concurrency:
             return "concurrency"
-        if rule.average_rt_ms is not None and node.average_rt_ms(now_ms) > rule.average_rt_ms:
+        if self._average_rt_ms is not None and node.average_rt_ms(now_ms) > self._average_rt_ms:
             return "average_rt_ms"
-        if rule.load is not None and self.load > rule.load and not self._pipe_has_room(now_ms):
+        if self.load > self._load and not self._pipe_has_room(now_ms):
             return "load"
-        if rule.cpu is not None and self.cpu > rule.cpu:
+        if self.cpu > self._cpu:
             return "cpu"
         return None
 

@@ -84,9 +84,11 @@ class Node:
         return self._previous_passed
 
     def average_rt_ms(self, now_ms: int) -> float:
-        live = self._live(now_ms)
-        succeeded = sum(bucket.succeeded for bucket in live)
-        return sum(bucket.rt_ms for bucket in live) / succeeded if succeeded else 0.0
+        if now_ms >= self._end_ms:
+            self._turn(now_ms)
+        current, other = self._current, self._other
+        succeeded = current.succeeded + other.succeeded
+        return (current.rt_ms + other.rt_ms) / succeeded if succeeded else 0.0
 
     def min_rt_ms(self, now_ms: int) -> int:
         return max(1, min(bucket.min_rt_ms for bucket in self._live(now_ms)))

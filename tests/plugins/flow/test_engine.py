@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import tracemalloc
+from itertools import islice
 
 import pytest
 
@@ -12,7 +14,7 @@ from verniermq.plugins.flow.breaker import State
 from verniermq.plugins.flow.engine import Engine
 from verniermq.plugins.flow.entry import passing
 from verniermq.plugins.flow.gate import FlowRefused, Gate
-from verniermq.plugins.flow.rules import BreakerRule, FlowRule
+from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
 from verniermq.plugins.flow.shaping import NS_PER_MS, REFUSED
 
 T0 = 1_700_000_000_000
@@ -186,35 +188,70 @@ def test_a_probe_that_a_second_breaker_refuses_is_taken_back() -> None:
     assert gate.enter(at(10_001)) == 0
 
 
-def test_a_check_keeps_no_memory() -> None:
-    engine = Engine(
-        [
-            FlowRule(topic="orders", count=1e9),
-            FlowRule(topic="orders", count=1e9, behaviour="uniform_rate"),
-            FlowRule(topic="orders", count=1e9, behaviour="warm_up"),
-            FlowRule(topic="orders", count=5, grade="concurrency"),
-        ],
-        [BreakerRule(topic="orders")],
-    )
+MANY = 1e9
+EVERY_BEHAVIOUR = {
+    "reject": FlowRule(topic="orders", count=MANY),
+    "reject, refusing": FlowRule(topic="orders", count=2),
+    "concurrency": FlowRule(topic="orders", count=5, grade="concurrency"),
+    "uniform rate": FlowRule(topic="orders", count=MANY, behaviour="uniform_rate"),
+    "uniform rate, refusing": FlowRule(topic="orders", count=3, behaviour="uniform_rate"),
+    "warm-up": FlowRule(topic="orders", count=MANY, behaviour="warm_up"),
+    "warm-up, refusing": FlowRule(topic="orders", count=9, behaviour="warm_up"),
+    "warm-up with uniform rate": FlowRule(topic="orders", count=MANY, behaviour="warm_up_uniform_rate"),
+    "warm-up with uniform rate, refusing": FlowRule(topic="orders", count=9, behaviour="warm_up_uniform_rate"),
+}
+
+
+def call(engine: Engine, now_ns: int) -> None:
+    gate = engine.gate("billing", "orders", "10.0.0.1@7", "SEND_MESSAGE_V2")
+    assert gate is not None
+    if gate.enter(now_ns) == 0:
+        gate.leave(now_ns, now_ns)
+
+
+@pytest.mark.parametrize("behaviour", EVERY_BEHAVIOUR)
+def test_a_check_keeps_no_memory(behaviour: str) -> None:
+    engine = Engine([EVERY_BEHAVIOUR[behaviour]], [BreakerRule(topic="orders")], SystemRule(qps=MANY, cpu=1))
+    moments = iter(range(at(0), at(101_000), NS_PER_MS))
 
     def calls(count: int) -> int:
         before = sys.getallocatedblocks()
-        for number in range(count):
-            gate = engine.gate("billing", "orders", "10.0.0.1@7", "SEND_MESSAGE_V2")
-            assert gate is not None
-            gate.enter(at(number))
-            gate.leave(at(number), at(number))
+        for now_ns in islice(moments, count):
+            call(engine, now_ns)
         return sys.getallocatedblocks() - before
 
-    calls(100)
+    calls(1000)
     gc.disable()
     try:
-        growth = calls(10_000)
+        growth = calls(100_000)
     finally:
         gc.enable()
 
-    # A few for the numbers that the figures have grown to; one per call would be ten thousand.
-    assert growth < 100
+    # A few for the numbers that the figures have grown to; one for each check would be a hundred thousand.
+    assert growth < 50
+
+
+@pytest.mark.parametrize("behaviour", EVERY_BEHAVIOUR)
+def test_a_check_needs_room_for_a_few_numbers_only(behaviour: str) -> None:
+    engine = Engine([EVERY_BEHAVIOUR[behaviour]])
+    for number in range(1000):
+        call(engine, at(number))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(1000, 6000):
+            call(engine, at(number))
+        tracemalloc.reset_peak()
+        kept, _ = tracemalloc.get_traced_memory()
+        for number in range(6000, 11_000):
+            call(engine, at(number))
+        kept_later, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    # The key of the look-up, the time in two units, a sum: gone again before the next check.
+    assert kept_later - kept < 500
+    assert peak - kept < 2000
 
 
 # --- new rules while it runs ---------------------------------------------------------------

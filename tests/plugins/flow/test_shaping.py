@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import floor, inf, nextafter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -275,6 +277,65 @@ def test_warm_up_with_uniform_rate_refuses_too_long_a_wait() -> None:
 
     assert [ask(shaper, node, 0) for _ in range(6)] == [0, 30, 60, 90, None, None]
     assert ask(shaper, node, 20) == 100
+
+
+class PlainWarmUp:
+    """Sentinel's two warm-up controllers, formula by formula at each call, with nothing kept but what they keep."""
+
+    def __init__(self, count: float, period_s: int, max_queueing_ms: int | None) -> None:
+        self.count, self.max_queueing_ms = count, max_queueing_ms
+        self.warning = int(period_s * count) // 2
+        self.maximum = self.warning + int(2 * period_s * count / 4)
+        width = self.maximum - self.warning
+        self.slope = 2.0 / count / width if width else 0.0
+        self.stored, self.filled_ms, self.latest_ms = 0, 0, -1
+        self.passed: list[tuple[int, int]] = []
+
+    def ask(self, now_ms: int, count: int) -> float | None:
+        second = now_ms // 1000 * 1000
+        if second > self.filled_ms:
+            before = sum(number for at, number in self.passed if second - 1000 <= at < second)
+            stored = self.stored
+            if stored < self.warning or (stored > self.warning and before < int(self.count) // 3):
+                stored = int(stored + (second - self.filled_ms) * self.count / 1000)
+            self.stored, self.filled_ms = max(0, min(stored, self.maximum) - before), second
+        rate = self.count
+        if self.stored >= self.warning:
+            rate = nextafter(1.0 / ((self.stored - self.warning) * self.slope + 1.0 / self.count), inf)
+        if self.max_queueing_ms is None:
+            window = now_ms // 500 * 500 - 500
+            wait = 0 if sum(number for at, number in self.passed if at >= window) + count <= rate else None
+        else:
+            expected = self.latest_ms + floor(1.0 * count / rate * 1000 + 0.5)
+            wait = max(expected - now_ms, 0)
+            if wait > self.max_queueing_ms:
+                wait = None
+            else:
+                self.latest_ms = max(expected, now_ms)
+        if wait is not None:
+            self.passed.append((now_ms, count))
+        return wait
+
+
+STEPS = st.lists(
+    st.tuples(st.one_of(st.integers(0, 40), st.integers(0, 1500), st.integers(0, 30_000)), st.integers(1, 4)),
+    max_size=120,
+)
+RATES = st.one_of(st.integers(1, 300), st.floats(0.3, 300, allow_nan=False))
+
+
+@given(STEPS, RATES, st.integers(1, 12), st.one_of(st.none(), st.integers(0, 3000)), st.integers(0, 1500))
+def test_what_is_kept_for_a_second_answers_as_the_plain_formulas_do(
+    steps: list[tuple[int, int]], rate: float, period_s: int, max_queueing_ms: int | None, start: int
+) -> None:
+    plain, node = PlainWarmUp(rate, period_s, max_queueing_ms), Node()
+    shaper: Shaper = (
+        WarmUp(rate, period_s) if max_queueing_ms is None else WarmUpUniformRate(rate, period_s, max_queueing_ms)
+    )
+    at_ms = start
+    for gap, count in steps:
+        at_ms += gap
+        assert ask(shaper, node, at_ms, count) == plain.ask(T0 + at_ms, count)
 
 
 # --- the contract --------------------------------------------------------------------------
