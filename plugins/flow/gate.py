@@ -8,7 +8,7 @@
 a call that is refused has not used up a place in anybody's queue. A call that was told to wait calls ``begin``
 afterwards, where the breakers have the last word. Every call that came through must ``leave``.
 
-Nothing is allocated on the way but the numbers themselves: the lists were made when the rules were compiled.
+Nothing is made on the way but Python's own short-lived numbers: the lists were made when the rules were compiled.
 """
 
 from __future__ import annotations
