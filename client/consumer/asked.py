@@ -24,13 +24,13 @@ from verniermq.kernel import (
 )
 
 if TYPE_CHECKING:
-    from verniermq.client.consumer.push import PushConsumer
+    from verniermq.client.consumer.pushing import PushBase
 
 logger = logging.getLogger(__name__)
 
 
 class BrokerRequests:
-    def __init__(self, consumer: PushConsumer) -> None:
+    def __init__(self, consumer: PushBase) -> None:
         self._consumer = consumer
 
     def handlers(self) -> Mapping[int, Handler]:

@@ -20,14 +20,14 @@ from verniermq.client.selectors import RoundRobin
 from verniermq.client.sending import Sender
 
 if TYPE_CHECKING:
-    from verniermq.client.consumer.push import PushConsumer
+    from verniermq.client.consumer.pushing import PushBase
 
 DEFAULT_RECONSUME_TIMES: Final = 16
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 """The group under which consumers send what could not be handed back."""
 
 
-def put_together(consumer: PushConsumer) -> None:
+def put_together(consumer: PushBase) -> None:
     """Make the parts of a consumer that has just connected."""
     settings = consumer.settings
     api, routes, group, client_id = consumer._api, consumer._routes, consumer._wire_group, consumer.client_id
@@ -52,14 +52,14 @@ def put_together(consumer: PushConsumer) -> None:
         consumer._puller.running.clear()
 
 
-def _offsets(consumer: PushConsumer) -> Offsets:
+def _offsets(consumer: PushBase) -> Offsets:
     if consumer.broadcasting:
         folder = consumer.settings.offset_folder / consumer.client_id / consumer._wire_group
         return FileOffsets(folder / "offsets.json")
     return BrokerOffsets(consumer._api, consumer._routes, consumer._wire_group)
 
 
-def _service(consumer: PushConsumer) -> ConcurrentService | OrderlyService:
+def _service(consumer: PushBase) -> ConcurrentService | OrderlyService:
     settings = consumer.settings
     handler, takes_batch = consumer._handler or (consumer._iteration, False)
     assert handler is not None, "a consumer without a handler is iterated"

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Unpack
 
 from verniermq.client.consumer import litepull, pull, push
-from verniermq.client.consumer.litepull import LitePullOptions
+from verniermq.client.consumer.litepulling import LitePullOptions
 from verniermq.client.consumer.outcome import BatchHandler, MessageHandler
 from verniermq.client.consumer.pull import TOOLS_GROUP
 from verniermq.client.consumer.settings import PushOptions
