@@ -127,8 +127,6 @@ class Preparer:
             MessageTooLarge: there is too much of it.
         """
         body = message.body
-        if body.__class__ is bytes and 0 < len(body) <= self._max_message_size:
-            return
         if not isinstance(body, bytes | bytearray | memoryview):
             raise BadMessage(f"the body is {type(body).__name__}, expected bytes; encode text with text.encode()")
         if not body:
@@ -184,8 +182,9 @@ class Preparer:
             BadName, NoPermission, BadMessage, MessageTooLarge: it cannot be sent.
         """
         topic = self._checked.get(message.topic) or self.wire_topic(message.topic)
-        self.check_body(message)
         body = message.body
+        if body.__class__ is not bytes or not 0 < len(body) <= self._max_message_size:
+            self.check_body(message)
         if message.properties or len(body) >= self._compress_over:
             return None
         now_ms = _now_ns() // 1_000_000

@@ -18,6 +18,7 @@ from verniermq.client.errors import BadAnswer, ClientError, NotWritable, SendFai
 from verniermq.client.outgoing import Outgoing
 from verniermq.client.results import SendResult, SendStatus
 from verniermq.client.routes import Route, Routes
+from verniermq.client.selectors import RoundRobin
 from verniermq.kernel import (
     ConnectionLost,
     FaultStrategy,
@@ -58,6 +59,12 @@ class Sender:
     async_retries: int = 2
     retry_another_broker: bool = False
     default_queues: int = 4
+    _learns: bool = attrs.field(init=False)
+    """Whether the strategy makes anything of how long a send took."""
+
+    @_learns.default
+    def _whether_it_learns(self) -> bool:
+        return not isinstance(self.strategy, RoundRobin)
 
     # --- where to --------------------------------------------------------------------------
 
@@ -242,14 +249,14 @@ class Sender:
             UnexpectedAnswer: it means that the message was refused.
             BadAnswer: it lacks what every good answer has.
         """
-        latency = (time.monotonic() - started) * 1000
         status = _STATUSES.get(code)
+        if self._learns:
+            latency = (time.monotonic() - started) * 1000
+            self.strategy.record(queue.broker_name, latency, failed=status is None)
         if status is None:
-            self.strategy.record(queue.broker_name, latency, failed=True)
             error = UnexpectedAnswer(address, RequestCode(request).name, code, remark)
             error.retriable = code in RETRY_CODES
             raise error
-        self.strategy.record(queue.broker_name, latency, failed=False)
         try:
             return _result(status, message_id, queue, ext)
         except (KeyError, TypeError, ValueError) as error:
