@@ -20,7 +20,7 @@ import attrs
 
 from verniermq.client.quick import QuickConnection
 from verniermq.client.signing import Credentials
-from verniermq.kernel import Command, Connection, ConnectionLost, Handler, PeerUnreachable, connect
+from verniermq.kernel import Command, Connection, ConnectionLost, Handler, PeerUnreachable, connect_as
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class ConnectionPool:
     ) -> None:
         self._handlers = handlers
         self._credentials = credentials
+        self.signs: Final = credentials is not None
         self._tls = tls
         self._connect_timeout = connect_timeout
         self._greet = greet
@@ -94,10 +95,6 @@ class ConnectionPool:
             self._credentials.sign(command)
         if not connection.oneway(command):
             raise ConnectionLost(address)
-
-    @property
-    def signs(self) -> bool:
-        return self._credentials is not None
 
     def sign(self, command: Command) -> None:
         """For requests that are sent on a connection of the pool directly."""
@@ -149,8 +146,8 @@ class ConnectionPool:
         wait = peer.not_before - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
-        connection = await connect(
-            peer.address, self._handlers, self._connect_timeout, tls=self._tls, kind=QuickConnection
+        connection = await connect_as(
+            QuickConnection, peer.address, self._handlers, self._connect_timeout, tls=self._tls
         )
         if self._closed:
             connection.close()

@@ -25,7 +25,7 @@ from verniermq.kernel.builtin import BUILTIN
 from verniermq.kernel.clients import ClientRegistry
 from verniermq.kernel.clock import Clock, SystemClock
 from verniermq.kernel.codes import RequestCode, ResponseCode
-from verniermq.kernel.config import Configuration, RemotingSettings
+from verniermq.kernel.config import Configuration, RemotingSettings, TlsSettings
 from verniermq.kernel.dispatch.longpoll import HeldPulls
 from verniermq.kernel.dispatch.offsets import ConsumerOffsets
 from verniermq.kernel.errors import ListenFailed, PluginMissing
@@ -42,7 +42,7 @@ from verniermq.kernel.jsonfile import JsonFile
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, PendingMessage, Property, Subscription
 from verniermq.kernel.persist import Document, Documents
 from verniermq.kernel.reload import SettingsWatcher
-from verniermq.kernel.remoting import Command, Connection, Handler, RemotingLimits, RemotingServer
+from verniermq.kernel.remoting import Command, Connection, Handler, RemotingLimits, RemotingServer, Tls, load_tls
 from verniermq.kernel.services import run_service
 from verniermq.kernel.store import Appended, DispatchEvent, Store
 from verniermq.kernel.topics import TopicConfig, TopicTable
@@ -105,6 +105,8 @@ class Broker:
         self.name_servers: list[str] = []
         """Where clients find this broker's topics, once it has started; the namesrv plugin fills it in."""
         self.handlers: dict[int, Handler] = {}
+        self.tls: Tls | None = _tls(configuration.tls)
+        """What listeners of this broker need to speak TLS, if they shall."""
         self.server: RemotingServer
         self.topics_document: Document
         self.groups_document: Document
@@ -211,6 +213,7 @@ class Broker:
             guards=(self.host.guard,) if self.host.before_request else (),
             on_connect=self._connection_opened,
             on_disconnect=self._connection_closed,
+            tls=self.tls,
         )
         port = await self.server.listen(settings.host, settings.port)
         if settings.port == 0:
@@ -402,6 +405,12 @@ def _limits(settings: RemotingSettings) -> RemotingLimits:
         idle_seconds=settings.idle_timeout,
         max_inflight_per_connection=settings.max_inflight,
         write_buffer_high=settings.write_buffer,
+    )
+
+
+def _tls(settings: TlsSettings) -> Tls | None:
+    return load_tls(
+        settings.mode, settings.certificate, settings.key, settings.client_ca, settings.handshake_timeout
     )
 
 

@@ -22,6 +22,7 @@ from verniermq.kernel.config.schema import (
     PullSettings,
     RemotingSettings,
     StoreSettings,
+    TlsSettings,
     TopicSettings,
 )
 from verniermq.kernel.config.structure import structure
@@ -55,6 +56,7 @@ __all__ = [
     "Setting",
     "Size",
     "StoreSettings",
+    "TlsSettings",
     "TopicSettings",
     "format_duration",
     "format_size",

@@ -25,6 +25,7 @@ from verniermq.kernel.config.schema import (
     PullSettings,
     RemotingSettings,
     StoreSettings,
+    TlsSettings,
     TopicSettings,
 )
 from verniermq.kernel.config.structure import structure
@@ -61,6 +62,7 @@ class Configuration:
     groups: GroupSettings = attrs.field(factory=GroupSettings)
     pull: PullSettings = attrs.field(factory=PullSettings)
     remoting: RemotingSettings = attrs.field(factory=RemotingSettings)
+    tls: TlsSettings = attrs.field(factory=TlsSettings)
     clients: ClientSettings = attrs.field(factory=ClientSettings)
     offsets: OffsetSettings = attrs.field(factory=OffsetSettings)
     log: LogSettings = attrs.field(factory=LogSettings)

@@ -195,6 +195,21 @@ class RemotingSettings:
 
 
 @attrs.frozen
+class TlsSettings:
+    """TLS, on the same ports as plain frames."""
+
+    mode: Literal["disabled", "permissive", "enforcing"] = setting(
+        "disabled", '"permissive" serves TLS and plain frames, "enforcing" TLS alone, "disabled" plain frames alone.'
+    )
+    certificate: str = setting("", "The server's certificate, and those between it and its authority, as a PEM file.")
+    key: str = setting("", "The certificate's private key, as a PEM file without a password.")
+    client_ca: str = setting("", 'Whose certificates clients must show: authorities in a PEM file; "" asks for none.')
+    handshake_timeout: Duration = setting(
+        parse_duration("10s"), "How long a handshake may take.", at_least=0.1, at_most=600
+    )
+
+
+@attrs.frozen
 class ClientSettings:
     """The clients that are connected."""
 
@@ -251,6 +266,7 @@ SECTIONS: Mapping[str, type] = MappingProxyType(
         "groups": GroupSettings,
         "pull": PullSettings,
         "remoting": RemotingSettings,
+        "tls": TlsSettings,
         "clients": ClientSettings,
         "offsets": OffsetSettings,
         "log": LogSettings,

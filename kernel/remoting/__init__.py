@@ -1,16 +1,18 @@
 """Remoting: frames over TCP, requests and answers in both directions on each connection.
 
 Read in this order: ``command`` (one request or answer), ``json_header`` and ``binary_header`` (its two forms),
-``frame`` (bytes to commands), ``connection`` (one peer), ``server`` and ``client`` (how peers meet).
+``frame`` (bytes to commands), ``connection`` (one peer), ``server`` and ``client`` (how peers meet), ``tls``
+(how they meet in private).
 """
 
 from verniermq.kernel.remoting.address import parse_address
-from verniermq.kernel.remoting.client import connect
+from verniermq.kernel.remoting.client import connect, connect_as
 from verniermq.kernel.remoting.command import Command, Piece, request_name
 from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler
 from verniermq.kernel.remoting.frame import FrameDecoder
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.server import RemotingServer
+from verniermq.kernel.remoting.tls import Tls, load_tls
 
 __all__ = [
     "Answer",
@@ -22,7 +24,10 @@ __all__ = [
     "Piece",
     "RemotingLimits",
     "RemotingServer",
+    "Tls",
     "connect",
+    "connect_as",
+    "load_tls",
     "parse_address",
     "request_name",
 ]

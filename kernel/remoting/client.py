@@ -27,16 +27,29 @@ async def connect(
     guards: tuple[Guard, ...] = (),
     clock: Callable[[], float] = time.monotonic,
     tls: ssl.SSLContext | None = None,
-    kind: type[Opened] = Connection,  # type: ignore[assignment]  # what Opened is when nobody says
-) -> Opened:
+) -> Connection:
     """Open a connection to ``host:port``; ``handlers`` serve what the peer asks of us on it.
 
-    With ``tls`` the frames travel inside TLS, on the same port: RocketMQ's servers look at the first byte. ``kind`` is
-    the class of the connection, for one that adds something.
+    With ``tls`` the frames travel inside TLS, on the same port: RocketMQ's servers look at the first byte.
 
     Raises:
         PeerUnreachable: nobody listens there, the name is unknown, or it took longer than ``timeout`` seconds.
     """
+    return await connect_as(Connection, address, handlers, timeout, limits=limits, guards=guards, clock=clock, tls=tls)
+
+
+async def connect_as(
+    kind: type[Opened],
+    address: str,
+    handlers: Mapping[int, Handler] = NO_HANDLERS,
+    timeout: float = 3.0,
+    *,
+    limits: RemotingLimits | None = None,
+    guards: tuple[Guard, ...] = (),
+    clock: Callable[[], float] = time.monotonic,
+    tls: ssl.SSLContext | None = None,
+) -> Opened:
+    """The same with a connection of another class, one that adds something."""
     try:
         host, port = parse_address(address)
     except ValueError as error:

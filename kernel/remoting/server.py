@@ -26,6 +26,7 @@ from verniermq.kernel.errors import ListenFailed, RequestRefused
 from verniermq.kernel.remoting.command import Command
 from verniermq.kernel.remoting.connection import Connection, Guard, Handler
 from verniermq.kernel.remoting.limits import RemotingLimits
+from verniermq.kernel.remoting.tls import Door, Listener, Tls
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +45,20 @@ class RemotingServer:
     on_connect: Callable[[Connection], None] | None = None
     on_disconnect: Callable[[Connection], None] | None = None
     clock: Callable[[], float] = time.monotonic
+    tls: Tls | None = None
+    """For peers that speak TLS; without it, nobody looks whether they do."""
 
     connections: set[Connection] = attrs.field(factory=set, init=False)
     addresses: list[tuple[str, int]] = attrs.field(factory=list, init=False)
     """Where it listens, with the real ports."""
-    _listeners: list[asyncio.Server] = attrs.field(factory=list, init=False)
+    _listeners: list[asyncio.Server | Listener] = attrs.field(factory=list, init=False)
     _sweep_timer: asyncio.TimerHandle | None = attrs.field(default=None, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
+    _door: Door | None = attrs.field(init=False)
+
+    @_door.default
+    def _make_door(self) -> Door | None:
+        return None if self.tls is None else Door(self.tls, self._make_connection, self.limits)
 
     async def listen(self, host: str, port: int) -> int:
         """Listen here too, and return the port: the one asked for, or a free one for port 0.
@@ -60,8 +68,12 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         try:
-            listener = await loop.create_server(
-                self._make_connection, host, port, backlog=self.limits.listen_backlog, reuse_address=True
+            listener = (
+                await self._door.listen(host, port)
+                if self._door is not None
+                else await loop.create_server(
+                    self._make_connection, host, port, backlog=self.limits.listen_backlog, reuse_address=True
+                )
             )
         except OSError as error:
             raise ListenFailed(host, port, _why_not(error)) from error
@@ -82,6 +94,8 @@ class RemotingServer:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
+        if self._door is not None:
+            self._door.close()
         for connection in self.connections:
             connection.guards = (_refuse_while_stopping,)
 

@@ -37,7 +37,7 @@ class Plugin:
         addresses = broker.configuration.broker.namesrv
         self._registrars = [Registrar(broker, address) for address in addresses]
         if not addresses:
-            self.embedded = NameServer(broker.clock)
+            self.embedded = NameServer(broker.clock, broker.tls)
 
     @hookimpl
     def services(self, broker: Broker) -> Iterable[Service]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from verniermq.kernel import Clock, RemotingServer
+from verniermq.kernel import Clock, RemotingServer, Tls
 from verniermq.plugins.namesrv.requests import NameServerRequests
 from verniermq.plugins.namesrv.routes import RouteTable
 
@@ -14,11 +14,13 @@ SCAN_SECONDS: Final = 5.0
 class NameServer:
     """``start`` listens, ``run`` forgets the silent, ``stop`` ends it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, tls: Tls | None = None) -> None:
         self._clock = clock
         self.table = RouteTable(clock.now)
         self._server = RemotingServer(
-            NameServerRequests(self.table, clock.now).handlers(), on_disconnect=self.table.connection_closed
+            NameServerRequests(self.table, clock.now).handlers(),
+            on_disconnect=self.table.connection_closed,
+            tls=tls,
         )
         self.port = 0
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import attrs
 import pytest
 
 from tests.client.place import Place, eventually, numbered, until
@@ -93,41 +92,39 @@ async def test_several_who_wait_for_a_connection_get_the_same_one() -> None:
     assert len(opened) == 1
 
 
-async def test_frames_travel_inside_tls() -> None:
-    trusting = ssl.create_default_context(cafile=str(TLS / "certificate.pem"))
-    async with running_broker() as broker, behind_tls(Front(broker.name_servers[0])) as front:
-        # The name server is reached through TLS; the broker that it names speaks plainly and must be refused.
-        async with pool_of(trusting) as pool:
-            answer = await pool.request(front, Command.request(206))
-            with pytest.raises(PeerUnreachable):
-                await pool.request(broker.address, Command.request(206))
-        with pytest.raises(NameServerUnreachable, match="TLS failed"):
-            await Producer("senders", namesrv=front, tls=True).start()
-
-    assert answer.code == 0
-    assert b"topicList" in answer.body
+PRIVATE = {"tls__mode": "enforcing", "tls__certificate": str(TLS / "certificate.pem"), "tls__key": str(TLS / "key.pem")}
 
 
 async def test_a_producer_and_a_consumer_work_inside_tls() -> None:
     trusting = ssl.create_default_context(cafile=str(TLS / "certificate.pem"))
-    async with AsyncExitStack() as stack:
-        broker_front, names_front = Front(), Front()
-        for front in (broker_front, names_front):
-            await stack.enter_async_context(behind_tls(front))
-        broker = await stack.enter_async_context(running_broker(broker__advertise=broker_front.address))
-        broker_front.target = f"127.0.0.1:{broker.server.addresses[0][1]}"
-        names_front.target = broker.name_servers[0]
-        producer = await stack.enter_async_context(Producer("senders", namesrv=names_front.address, tls=trusting))
-        consumer = PushConsumer("readers", namesrv=names_front.address, tls=trusting, start="first")
+    async with running_broker(**PRIVATE) as broker:
+        consumer = PushConsumer("readers", namesrv=broker.name_servers[0], tls=trusting, start="first")
         consumer.subscribe("t")
+        async with Producer("senders", namesrv=broker.name_servers[0], tls=trusting) as producer:
+            await producer.send(Message("t", b"0"))
+            for number in range(1, 500):
+                await producer.submit(Message("t", b"%d" % number))
+        got = set()
+        async with consumer:
+            async for message in consumer:
+                got.add(message.body)
+                if len(got) == 500:
+                    break
 
-        await producer.send(Message("t", b"secret"))
-        await stack.enter_async_context(consumer)
-        async for message in consumer:
-            got = message.body
-            break
+    assert got == set(numbered(500))
 
-    assert got == b"secret"
+
+async def test_a_server_that_cannot_prove_who_it_is_is_not_talked_to() -> None:
+    async with running_broker(**PRIVATE) as broker:
+        with pytest.raises(NameServerUnreachable, match="TLS failed"):
+            await Producer("senders", namesrv=broker.name_servers[0], tls=True).start()
+
+
+async def test_a_client_that_wants_tls_does_not_speak_plainly_instead() -> None:
+    trusting = ssl.create_default_context(cafile=str(TLS / "certificate.pem"))
+    async with running_broker() as broker, pool_of(trusting) as pool:
+        with pytest.raises(PeerUnreachable):
+            await pool.request(broker.address, Command.request(206))
 
 
 def test_a_signature_is_made_as_brokers_check_it() -> None:
@@ -241,45 +238,3 @@ async def pool_of(tls: ssl.SSLContext) -> AsyncIterator[ConnectionPool]:
         yield pool
     finally:
         await pool.close()
-
-
-@attrs.define
-class Front:
-    """A place where TLS is taken off."""
-
-    target: str = ""
-    address: str = ""
-
-
-@asynccontextmanager
-async def behind_tls(front: Front) -> AsyncIterator[str]:
-    """A server that takes TLS off and passes the rest on."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(TLS / "certificate.pem", TLS / "key.pem")
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        except (OSError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, _, port = front.target.rpartition(":")
-        far_reader, far_writer = await asyncio.open_connection(host, int(port))
-        for work in (pump(reader, far_writer), pump(far_reader, writer)):
-            tasks.add(asyncio.create_task(work))
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    front.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield front.address
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

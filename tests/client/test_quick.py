@@ -27,7 +27,7 @@ from verniermq.kernel import (
     ResponseCode,
     UnexpectedAnswer,
 )
-from verniermq.kernel.remoting import FrameDecoder, connect
+from verniermq.kernel.remoting import FrameDecoder, connect_as
 from verniermq.kernel.testing import running_broker
 
 pytestmark = pytest.mark.anyio
@@ -151,7 +151,7 @@ async def test_a_request_of_the_peer_with_an_awaited_number_is_no_answer() -> No
 async def peer(handler: Any) -> AsyncIterator[tuple[QuickConnection, RemotingServer]]:
     async with RemotingServer({310: handler}) as server:
         port = await server.listen("127.0.0.1", 0)
-        connection = await connect(f"127.0.0.1:{port}", kind=QuickConnection)
+        connection = await connect_as(QuickConnection, f"127.0.0.1:{port}")
         try:
             yield connection, server
         finally:
