@@ -90,6 +90,7 @@ BUILTIN: Final[dict[str, Builtin]] = {
         Builtin("flow", "verniermq.plugins.flow:Plugin", requests=(R.GET_FLOW_FIGURES,)),
         Builtin("allocate", "verniermq.plugins.allocate:Plugin", in_clients=True),
         Builtin("fault", "verniermq.plugins.fault:Plugin", in_clients=True),
+        Builtin("acl", "verniermq.plugins.acl:Plugin", on_request=True),
         Builtin("enrich", "verniermq.plugins.sendhooks.enrich:Plugin", on_request=True),
         Builtin("audit", "verniermq.plugins.sendhooks.audit:Plugin", on_request=True),
         Builtin("trace", "verniermq.plugins.sendhooks.trace:Plugin", on_request=True),
