@@ -191,5 +191,7 @@ class MessageNotFound(ClientError):
 
 class MissingLibrary(ClientError):
     def __init__(self, feature: str, package: str) -> None:
-        super().__init__(f"{feature} needs the package {package!r}; install it with: pip install {package}")
+        super().__init__(
+            f"{feature} needs the package {package!r}; install it with: pip install 'verniermq[compression]'"
+        )
         self.package = package

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
-from importlib.util import find_spec
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verniermq.client import IdempotenceGuard, Message, MessageQueue, ReceivedMessage
+from verniermq.client import IdempotenceGuard, Message, MessageQueue, Producer, ReceivedMessage
 from verniermq.client.batch import encode_batch, encoded_size, split
-from verniermq.client.compression import check_compression, compress, decompress
+from verniermq.client.compression import FLAGS, Compression, check_compression, compress, decompress
 from verniermq.client.consumer.outcome import Consumed, Later, Outcome, verdict_of
 from verniermq.client.consumer.processqueue import Limits, ProcessQueue
 from verniermq.client.consumer.subscription import Sql, TopicSubscription
@@ -194,14 +194,24 @@ def test_bodies_are_compressed_and_inflated() -> None:
         check_compression("rar")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("kind", "package"), [("lz4", "lz4"), ("zstd", "zstandard")])
-def test_other_compressions_work_or_say_what_to_install(kind: str, package: str) -> None:
-    flag = SysFlag.COMPRESSED | (SysFlag.COMPRESSION_LZ4 if kind == "lz4" else SysFlag.COMPRESSION_ZSTD)
-    if find_spec(package) is None:
-        with pytest.raises(MissingLibrary, match=f"pip install {package}"):
-            check_compression(kind)  # type: ignore[arg-type]
-    else:
-        assert decompress(compress(b"x" * 5000, kind), flag) == b"x" * 5000  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", FLAGS)
+def test_every_kind_of_compression_is_undone(kind: Compression) -> None:
+    assert decompress(compress(b"x" * 5000, kind), FLAGS[kind]) == b"x" * 5000
+    with pytest.raises(ClientError, match="marked as compressed and is not"):
+        decompress(b"plain", FLAGS[kind])
+
+
+@pytest.mark.parametrize(("kind", "module"), [("lz4", "lz4.frame"), ("zstd", "zstandard")])
+def test_without_its_library_a_compression_says_what_to_install(
+    kind: Compression, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = compress(b"x" * 5000, kind)
+    monkeypatch.setitem(sys.modules, module, None)  # what a module that is not installed looks like to an import
+
+    with pytest.raises(MissingLibrary, match=r"pip install 'verniermq\[compression\]'"):
+        Producer("senders", compression=kind)
+    with pytest.raises(MissingLibrary, match=module.partition(".")[0]):
+        decompress(body, FLAGS[kind])
 
 
 def message(offset: int, size: int = 100) -> ReceivedMessage:

@@ -15,6 +15,7 @@ from verniermq.client import (
     SendStatus,
 )
 from verniermq.client.batch import split
+from verniermq.client.compression import FLAGS
 from verniermq.client.errors import BadBatch, BadMessage, MessageTooLarge, NoReply, NotWritable, SendFailed
 from verniermq.kernel import BadName, NoPermission, SysFlag, UnexpectedAnswer
 from verniermq.kernel.traffic import Sending
@@ -201,6 +202,23 @@ async def a_large_body_travels_compressed(place: Place) -> None:
     assert large.size < len(body) / 10
     assert large.body == body
     assert not short.sys_flag & SysFlag.COMPRESSED
+
+
+async def a_body_travels_in_every_kind_of_compression(place: Place) -> None:
+    topic = await place.topic("kinds-of-compression", queues=1)
+    body = b"compress me " * 1000
+
+    for kind in FLAGS:
+        async with place.producer(compression=kind) as producer:
+            await producer.send(Message(topic, body, keys=[kind]))
+            await (await producer.submit(Message(topic, body, keys=[kind])))
+    stored = await place.stored(topic)
+
+    assert [message.keys for message in stored] == [[kind] for kind in FLAGS for _ in range(2)]
+    for message in stored:
+        assert message.sys_flag & FLAGS[message.keys[0]] == FLAGS[message.keys[0]]  # type: ignore[index]
+        assert message.size < len(body) / 10
+        assert message.body == body
 
 
 async def a_namespace_keeps_names_apart(place: Place) -> None:
