@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -24,7 +25,8 @@ final class Consume {
 
         for (int number = 0; number < options.number("members", 1); number++) {
             String name = "member-" + number + "-" + ProcessHandle.current().pid();
-            DefaultMQPushConsumer member = new DefaultMQPushConsumer(options.text("group"));
+            DefaultMQPushConsumer member = new DefaultMQPushConsumer(
+                options.text("group"), Signing.hook(options), new AllocateMessageQueueAveragely());
             member.setNamesrvAddr(options.text("namesrv"));
             member.setInstanceName(name);
             member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -11,7 +11,7 @@ final class Produce {
         String topic = options.text("topic");
         int start = options.number("start", 0);
         int count = options.number("count");
-        DefaultMQProducer producer = new DefaultMQProducer(options.text("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(options.text("group"), Signing.hook(options));
         producer.setNamesrvAddr(options.text("namesrv"));
         AtomicBoolean stopped = Shutdown.onSignal(producer::shutdown);
         producer.start();
@@ -26,7 +26,7 @@ final class Produce {
                     "queueOffset", result.getQueueOffset(), "status", result.getSendStatus());
                 sent++;
             } catch (Exception error) {
-                out.write("failed", "index", index, "error", error);
+                out.write("failed", "index", index, "error", error, "cause", error.getCause());
                 failed++;
             }
         }
