@@ -7,7 +7,8 @@
 - consumed: a push consumer with an async handler that does nothing, over a backlog
 
 Each figure is the best of ``--rounds``. "µs of CPU" is what this process itself spends on a message: it tells what the
-client could do with a core to itself. ``--java`` has Apache's Java client do the same in the same run, ``--profile``
+client could do with a core to itself. ``--java`` has Apache's Java client do the same in the same run. ``--forgetful``
+adds a broker that stores nothing: how fast the client sends when the broker is not what it waits for. ``--profile``
 measures one round only, for a profiler to look at.
 """
 
@@ -20,8 +21,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial, reduce
 from pathlib import Path
 
+import anyio
 import attrs
 import click
 from rich.console import Console
@@ -30,11 +33,16 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the interop suite's Apache broker
 
 from verniermq.client import Admin, Message, Producer, PushConsumer, ReceivedMessage, SendResult
+from verniermq.kernel.loop import backend_options
 from verniermq.kernel.testing import broker_process
 
 QUEUES = 8
 JAVA = "java5"
 COLUMNS = ("client → broker", "sends/s", "µs of CPU", "one by one/s", "p50 ms", "p99 ms", "consumed/s", "µs of CPU")
+
+
+DIGITS = {"sends": 0, "send_cpu": 1, "waiting": 0, "p50": 2, "p99": 2, "consumed": 0, "consume_cpu": 1}
+"""The fields of :class:`Figures` in the order of the columns."""
 
 
 @attrs.define
@@ -55,7 +63,9 @@ class Figures:
         return Figures(*[better.get(n, min)(getattr(self, n), getattr(other, n)) for n in names])
 
 
-async def measure(namesrv: str, topic: str, count: int, size: int, in_flight: int) -> Figures:
+async def measure(
+    namesrv: str, topic: str, count: int, size: int, in_flight: int, *, keeps: bool = True
+) -> Figures:
     figures = Figures()
     async with Admin(namesrv=namesrv) as admin:
         await admin.create_topic(topic, queues=QUEUES)
@@ -65,7 +75,8 @@ async def measure(namesrv: str, topic: str, count: int, size: int, in_flight: in
             await producer.send(Message(topic, body))
         await send_many(producer, topic, body, count, figures)
         await send_one_by_one(producer, topic, body, min(count // 20, 3000), figures)
-    await consume(namesrv, topic, count, figures)
+    if keeps:
+        await consume(namesrv, topic, count, figures)
     return figures
 
 
@@ -149,23 +160,36 @@ def verniermq() -> Iterator[str]:
         yield process.namesrv
 
 
-def run(namesrv: str, topic: str, count: int, size: int, in_flight: int) -> Figures:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(measure(namesrv, topic, count, size, in_flight))
-    return uvloop.run(measure(namesrv, topic, count, size, in_flight))
+@contextmanager
+def forgetful() -> Iterator[str]:
+    plugins = f"plugins.enable=default,{Path(__file__).parent / 'forgetful.py'}"
+    with broker_process(None, "--set", plugins) as process:
+        yield process.namesrv
+
+
+def run(namesrv: str, topic: str, count: int, size: int, in_flight: int, *, keeps: bool = True) -> Figures:
+    return anyio.run(
+        partial(measure, namesrv, topic, count, size, in_flight, keeps=keeps), backend_options=backend_options()
+    )
+
+
+def shown(figure: float, digits: int) -> str:
+    return f"{figure:,.{digits}f}" if figure else "–"
 
 
 @click.command()
 @click.option("--apache", "with_apache", is_flag=True, help="Measure against Apache's broker too.")
 @click.option("--java", "with_java", is_flag=True, help="Let Apache's Java client do the same.")
+@click.option("--forgetful", "with_forgetful", is_flag=True, help="Measure sends to a broker that stores nothing too.")
 @click.option("--messages", "count", default=50_000, show_default=True)
 @click.option("--size", default=256, show_default=True, help="Bytes of a body.")
 @click.option("--in-flight", default=512, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--profile", is_flag=True, help="One round, VernierMQ only.")
-def main(with_apache: bool, with_java: bool, count: int, size: int, in_flight: int, rounds: int, profile: bool) -> None:
+def main(
+    with_apache: bool, with_java: bool, with_forgetful: bool, count: int, size: int, in_flight: int, rounds: int,
+    profile: bool,
+) -> None:  # fmt: skip
     """Measure the Python client."""
     targets = {"VernierMQ": verniermq} | ({"Apache": apache} if with_apache and not profile else {})
     clients = {"Python": run} | ({"Java": run_java} if with_java and not profile else {})
@@ -182,11 +206,12 @@ def main(with_apache: bool, with_java: bool, count: int, size: int, in_flight: i
                     figures = drive(namesrv, f"bench-{client}-{number}", count, size, in_flight)
                     name = f"{client} → {broker}"
                     best[name] = best[name].best(figures) if name in best else figures
+    if with_forgetful:
+        with forgetful() as namesrv:
+            rates = [run(namesrv, f"bench-{number}", count, size, in_flight, keeps=False) for number in range(rounds)]
+        best["Python → a broker that forgets"] = reduce(Figures.best, rates)
     for name, f in best.items():
-        table.add_row(
-            name, f"{f.sends:,.0f}", f"{f.send_cpu:.1f}" if f.send_cpu else "–", f"{f.waiting:,.0f}",
-            f"{f.p50:.2f}", f"{f.p99:.2f}", f"{f.consumed:,.0f}", f"{f.consume_cpu:.1f}" if f.consume_cpu else "–",
-        )  # fmt: skip
+        table.add_row(name, *[shown(getattr(f, field), digits) for field, digits in DIGITS.items()])
     Console(width=120).print(table)
 
 
