@@ -170,8 +170,10 @@ class _Submitted:
             future.set_result(result)
         elif error is not None:
             future.set_exception(error)
+            if self.callback is not None:
+                future.exception()  # it is told by the callback, so nobody has to look at the future
         if self.callback is not None:
-            call_back(future, self.callback)
+            _tell(self.callback, result, error)
 
 
 @attrs.define(eq=False)
@@ -228,10 +230,13 @@ class Submitter:
 
 def call_back(done: asyncio.Future[SendResult], callback: Callback) -> None:
     """Tell a callback how a future ended."""
-    if done.cancelled():
-        return
-    error = done.exception()
+    if not done.cancelled():
+        error = done.exception()
+        _tell(callback, None if error else done.result(), error)
+
+
+def _tell(callback: Callback, result: SendResult | None, error: BaseException | None) -> None:
     try:
-        callback(None if error else done.result(), error)
+        callback(result, error)
     except Exception:
         logger.exception("callback failed after a send")

@@ -285,3 +285,17 @@ async def test_a_cancelled_future_frees_its_place_when_the_answer_comes() -> Non
         await (await producer.submit(Message("t", b"y")))
 
     assert told == []
+
+
+async def test_a_callback_that_fails_is_reported_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(result: SendResult | None, error: BaseException | None) -> None:
+        raise ZeroDivisionError
+
+    async with running_broker() as broker, Producer("senders", namesrv=broker.name_servers[0]) as producer:
+        await producer.send(Message("t", b"first"))
+        result = await (await producer.submit(Message("t", b"x"), callback=fail))
+        await (await producer.submit(Message("t", b"y", properties={"a": "b"}), callback=fail))
+        await producer.flush()
+
+    assert result.status is SendStatus.SEND_OK
+    assert [record.message for record in caplog.records] == ["callback failed after a send"] * 2
