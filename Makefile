@@ -38,8 +38,8 @@ INTEROP := $(BIN)/python -m pytest tests/interop -o cache_dir=.pytest_cache/inte
 interop: $(DEV) ## Drive a broker with the real Java, Go and Node clients
 	@$(INTEROP) || (echo "Once more, alone, what failed among the others:" && $(INTEROP) --last-failed --lfnf=none)
 
-bench: $(DEV)  ## Measure the path of a message beside its limit
-	@$(BIN)/python bench/send.py
+bench: $(DEV)  ## Measure side by side with Apache's broker (BENCH=--quick: under 3 minutes)
+	@$(BIN)/python bench/apache.py $(BENCH)
 
 clean:           ## Remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

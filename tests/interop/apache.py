@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from .processes import LOOPBACK, ServerProcess, free_ports
-from .toolchains import java_command, server_classpath
+from .toolchains import SMALL_JVM, java_command, server_classpath
 from .wire import registered_brokers
 
 BROKER_NAME = "apache-broker"
@@ -38,6 +38,26 @@ SMALL_STORE = {
 }
 
 
+
+class Scale(NamedTuple):
+    """How large the two processes are."""
+
+    broker: tuple[str, ...]
+    """Options of the broker's virtual machine."""
+    namesrv: tuple[str, ...]
+    """Options of the name server's."""
+    properties: Mapping[str, str]
+    """Of ``broker.conf``."""
+
+
+SMALL = Scale(
+    broker=(*SMALL_JVM, "-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=256m"),
+    namesrv=(*SMALL_JVM, "-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=64m"),
+    # The shortest it allows; a first registration can miss a name server that is still warming up.
+    properties={**SMALL_STORE, "registerNameServerPeriod": "10000"},
+)
+
+
 class ApacheBroker:
     """A name server and one broker that registered with it. Leaving the context kills both.
 
@@ -45,9 +65,14 @@ class ApacheBroker:
     """
 
     def __init__(
-        self, folder: Path, store: Path | None = None, properties: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        store: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        scale: Scale = SMALL,
     ) -> None:
         self.folder = folder
+        self.scale = scale
         self.store = store or folder / "apache-store"
         self.properties = dict(properties or {})
         # The broker also listens two ports lower (its "fast" port) and one higher (replication).
@@ -60,10 +85,10 @@ class ApacheBroker:
 
     def __enter__(self) -> Self:
         try:
-            self._start_namesrv()
+            self.start_namesrv()
             self.start()
         except BaseException:
-            self._kill_both()
+            self.close()
             raise
         return self
 
@@ -71,10 +96,14 @@ class ApacheBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Its proper shutdown takes 10 to 20 seconds. Who wants the files closed calls stop() first.
-        self._kill_both()
+        self.close()
 
     def start(self) -> None:
         """Start the broker, after :meth:`stop` or :meth:`kill` on the same port and store again."""
+        self.launch().wait_until(self._is_registered, START_TIMEOUT)
+
+    def launch(self) -> ServerProcess:
+        """Start the broker without waiting for it."""
         conf = self.folder / "broker.conf"
         settings = {
             "brokerClusterName": "DefaultCluster",
@@ -87,18 +116,15 @@ class ApacheBroker:
             "haListenPort": str(self._broker_port + 1),
             "storePathRootDir": str(self.store),
             "storePathCommitLog": str(self.store / "commitlog"),
-            # The shortest it allows; a first registration can miss a name server that is still warming up.
-            "registerNameServerPeriod": "10000",
             # A developer's disk may be fuller than a broker would accept.
             "diskMaxUsedSpaceRatio": "98",
-            **SMALL_STORE,
+            **self.scale.properties,
             **self.properties,
         }
         conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self.store.mkdir(parents=True, exist_ok=True)
-        memory = ("-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=256m")
-        self._broker_process = self._run("org.apache.rocketmq.broker.BrokerStartup", memory, conf)
-        self._broker_process.wait_until(self._is_registered, START_TIMEOUT)
+        self._broker_process = self._run("org.apache.rocketmq.broker.BrokerStartup", self.scale.broker, conf)
+        return self._broker_process
 
     def stop(self) -> None:
         """Let the broker flush, say goodbye to the name server, and end."""
@@ -114,18 +140,22 @@ class ApacheBroker:
         self.stop()
         self.start()
 
-    def _start_namesrv(self) -> None:
+    def start_namesrv(self) -> None:
         conf = self.folder / "namesrv.conf"
         conf.write_text(f"listenPort={self._namesrv_port}\nbindAddress={LOOPBACK}\n")
-        memory = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=64m")
-        self._namesrv_process = self._run("org.apache.rocketmq.namesrv.NamesrvStartup", memory, conf)
+        self._namesrv_process = self._run("org.apache.rocketmq.namesrv.NamesrvStartup", self.scale.namesrv, conf)
         self._namesrv_process.wait_until(self._namesrv_answers, START_TIMEOUT)
 
-    def _run(self, main_class: str, memory: tuple[str, ...], conf: Path) -> ServerProcess:
+    @property
+    def pids(self) -> list[int]:
+        """The processes it takes to serve a client."""
+        return [process.pid for process in (self._namesrv_process, self._broker_process) if process]
+
+    def _run(self, main_class: str, jvm: tuple[str, ...], conf: Path) -> ServerProcess:
         home = self.folder / "apache-home"
-        options = (*memory, *OPENED, f"-Drocketmq.home.dir={home}", "-cp", server_classpath(), main_class)
+        options = (*OPENED, f"-Drocketmq.home.dir={home}", "-cp", server_classpath(), main_class)
         name = main_class.rsplit(".", 1)[1]
-        command = (*java_command(*options, home=home), "-c", str(conf))
+        command = (*java_command(*options, home=home, jvm=jvm), "-c", str(conf))
         return ServerProcess(name, command, self.folder / f"{name}.log", cwd=home)
 
     def _namesrv_answers(self) -> bool:
@@ -134,7 +164,8 @@ class ApacheBroker:
     def _is_registered(self) -> bool:
         return self.broker.encode() in (registered_brokers(self.namesrv) or b"")
 
-    def _kill_both(self) -> None:
+    def close(self) -> None:
+        """Kill both."""
         for process in (self._broker_process, self._namesrv_process):
             if process:
                 process.kill()

@@ -32,7 +32,7 @@ SMALL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 def driver_command(client: str) -> tuple[str, ...]:
     """Build the driver of ``client`` if needed and return what to put before its subcommand."""
     if client in JAVA_CLIENTS:
-        return _java_driver(client)
+        return java_driver(client, (*SMALL_JVM, "-Xmx256m"))
     return {"go": _go_driver, "node": _node_driver}[client]()
 
 
@@ -46,13 +46,14 @@ def server_classpath() -> str:
     return f"{_built_once('apache-server', HERE / 'server', build)}/lib/*"
 
 
-def java_command(*options: str, home: Path) -> tuple[str, ...]:
-    """A small JVM. RocketMQ writes logs and offsets below the user's home, so it gets one to itself."""
+def java_command(*options: str, home: Path, jvm: Sequence[str] = SMALL_JVM) -> tuple[str, ...]:
+    """A JVM, a small one by default. RocketMQ writes logs and offsets below the user's home: it gets one to itself."""
     home.mkdir(parents=True, exist_ok=True)
-    return (_tool("java"), *SMALL_JVM, f"-Duser.home={home}", *options)
+    return (_tool("java"), *jvm, f"-Duser.home={home}", *options)
 
 
-def _java_driver(client: str) -> tuple[str, ...]:
+def java_driver(client: str, jvm: Sequence[str]) -> tuple[str, ...]:
+    """The driver around one generation of the Java client, in a virtual machine with these options."""
     version = JAVA_CLIENTS[client]
 
     def build(target: Path) -> None:
@@ -61,7 +62,7 @@ def _java_driver(client: str) -> tuple[str, ...]:
 
     built = _built_once(client, HERE / "java", build, version)
     classpath = f"{built}/classes{os.pathsep}{built}/lib/*"
-    return java_command("-Xmx256m", "-cp", classpath, "verniermq.interop.Main", home=BUILD / "home" / client)
+    return java_command("-cp", classpath, "verniermq.interop.Main", home=BUILD / "home" / client, jvm=jvm)
 
 
 def _go_driver() -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class VernierMQBroker:
         self.folder = folder
         self.store = store or folder / "verniermq-store"
         self.config = config
+        self._ready_file = folder / "ready.json"
         # Port 0 the first time; a restart asks for the ports of the first start.
         self.broker = f"{LOOPBACK}:0"
         self.namesrv = f"{LOOPBACK}:0"
@@ -41,17 +42,21 @@ class VernierMQBroker:
 
     def start(self) -> None:
         """Start, after :meth:`stop` or :meth:`kill` on the same ports and the same store again."""
-        ready_file = self.folder / "ready.json"
-        ready_file.unlink(missing_ok=True)
+        process = self.launch()
+        process.wait_until(self._ready_file.exists, START_TIMEOUT)
+        ready = json.loads(self._ready_file.read_text())
+        self.broker, self.namesrv = ready["broker"], ready["namesrv"]
+
+    def launch(self) -> ServerProcess:
+        """Start without waiting until it is ready."""
+        self._ready_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "verniermq.kernel", "broker"]
         command += ["--port", _port(self.broker), "--namesrv-port", _port(self.namesrv)]
-        command += ["--store", str(self.store), "--ready-file", str(ready_file)]
+        command += ["--store", str(self.store), "--ready-file", str(self._ready_file)]
         if self.config:
             command += ["--config", str(self.config)]
         self.process = ServerProcess("verniermq", command, self.folder / "verniermq.log")
-        self.process.wait_until(ready_file.exists, START_TIMEOUT)
-        ready = json.loads(ready_file.read_text())
-        self.broker, self.namesrv = ready["broker"], ready["namesrv"]
+        return self.process
 
     def stop(self) -> None:
         if self.process:

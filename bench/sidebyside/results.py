@@ -1,0 +1,147 @@
+"""The figures of all rounds: summed up, printed, and written to ``bench/results/``."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from datetime import UTC, datetime
+from pathlib import Path
+
+import attrs
+from rich.table import Table
+
+from sidebyside.machine import description
+from sidebyside.round import Extent, Measured
+from sidebyside.rows import ROWS, Row
+
+Rounds = dict[str, list[dict[str, Measured]]]
+"""For each side, its rounds in order."""
+
+
+@attrs.frozen
+class Line:
+    """One row over all rounds: the middle of each side, their ratio, and the ratios of the single rounds."""
+
+    row: Row
+    apache: float
+    ours: float
+    ratios: list[float]
+    failed: int
+    """Messages that either side refused or lost."""
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.apache
+
+    @property
+    def is_short(self) -> bool:
+        return self.row.falls_short(self.ratio)
+
+    @property
+    def spread(self) -> str:
+        return f"{min(self.ratios):.2f}–{max(self.ratios):.2f}"
+
+
+def summarise(rounds: Rounds, extent: Extent) -> list[Line]:
+    lines = []
+    stored = f"{extent.stored / 2**30:g} GiB" if extent.stored >= 2**30 else f"{extent.stored >> 20} MiB"
+    for name, row in ROWS.items():
+        pairs = [
+            (theirs[name], ours[name])
+            for theirs, ours in zip(rounds["Apache"], rounds["VernierMQ"], strict=True)
+            if name in theirs and name in ours
+        ]
+        if pairs:
+            lines.append(
+                Line(
+                    attrs.evolve(row, title=row.title.format(backlog=f"{extent.backlog:,}", stored=stored)),
+                    statistics.median(theirs.value for theirs, _ in pairs),
+                    statistics.median(ours.value for _, ours in pairs),
+                    [ours.value / theirs.value for theirs, ours in pairs],
+                    sum(theirs.failed + ours.failed for theirs, ours in pairs),
+                )
+            )
+    return lines
+
+
+def amount(value: float, unit: str) -> str:
+    digits = 0 if value >= 100 or unit == "messages/s" else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f} {unit}"
+
+
+def table(lines: list[Line], rounds: Rounds) -> Table:
+    made = Table(title="VernierMQ ÷ Apache RocketMQ")
+    for column in ("", "Apache", "VernierMQ", "ratio", "rounds", "aim", "CPU a message"):
+        made.add_column(column, justify="left" if not column else "right", no_wrap=True)
+    for line in lines:
+        colour = "red" if line.is_short else "green" if line.row.aim else ""
+        ratio = f"[{colour}]{line.ratio:.2f}[/]" if colour else f"{line.ratio:.2f}"
+        title = line.row.title + (f" [yellow]({line.failed:,} failed)[/]" if line.failed else "")
+        made.add_row(
+            title, amount(line.apache, line.row.unit), amount(line.ours, line.row.unit), ratio, line.spread,
+            line.row.aim, processor_share(line.row.name, rounds),
+        )  # fmt: skip
+    return made
+
+
+def processor_share(name: str, rounds: Rounds) -> str:
+    """Microseconds that broker and client used for a message, on Apache's side → on ours."""
+
+    def middle(side: str) -> str:
+        known = [round_[name] for round_ in rounds[side] if name in round_]
+        of_broker = [figure.broker_cpu for figure in known if figure.broker_cpu is not None]
+        of_driver = [figure.driver_cpu for figure in known if figure.driver_cpu is not None]
+        if not of_broker:
+            return ""
+        return f"{statistics.median(of_broker):.0f}+{statistics.median(of_driver):.0f}"
+
+    theirs, ours = middle("Apache"), middle("VernierMQ")
+    return f"{theirs} → {ours} µs" if theirs else ""
+
+
+def markdown(lines: list[Line], count: int, facts: dict[str, str], day: str) -> str:
+    """The table of the README."""
+    out = [
+        f"Measured on {day} by `make bench`, {count} rounds in turns, the middle one of each; {facts['processors']}, "
+        f"{facts['memory']}, {facts['system']}, {facts['python']}, Apache RocketMQ {facts['rocketmq']} with a heap of "
+        "1 GiB; client and broker share the processors.",
+        "",
+        "| | Apache | VernierMQ | ratio | aim |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for line in lines:
+        ratio = f"{line.ratio:.2f}" if line.is_short or not line.row.aim else f"**{line.ratio:.2f}**"
+        out.append(
+            f"| {line.row.title} | {amount(line.apache, line.row.unit)} | {amount(line.ours, line.row.unit)} "
+            f"| {ratio} | {line.row.aim} |"
+        )
+    short = [line.row.title for line in lines if line.is_short]
+    out += ["", f"Short of the aim: {'; '.join(short)}." if short else "Every aim is reached.", ""]
+    return "\n".join(out)
+
+
+def save(folder: Path, rounds: Rounds, extent: Extent, chart: str) -> list[Line]:
+    """Write JSON, chart and the README's table; returns the rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = summarise(rounds, extent)
+    facts, now = description(), datetime.now(UTC)
+    everything = {
+        "measured": now.isoformat(timespec="seconds"),
+        "machine": facts,
+        "extent": attrs.asdict(extent),
+        "rows": {
+            line.row.name: {
+                "title": line.row.title, "unit": line.row.unit, "apache": line.apache, "verniermq": line.ours,
+                "ratio": line.ratio, "ratios": line.ratios, "aim": line.row.aim, "short": line.is_short,
+            }
+            for line in lines
+        },
+        "rounds": {
+            side: [{name: attrs.asdict(figure) for name, figure in one.items()} for one in all_of_it]
+            for side, all_of_it in rounds.items()
+        },
+    }  # fmt: skip
+    (folder / "apache.json").write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
+    (folder / "apache.svg").write_text(chart, encoding="utf-8")
+    (folder / "README-table.md").write_text(markdown(lines, len(rounds["Apache"]), facts, now.date().isoformat()))
+    return lines
