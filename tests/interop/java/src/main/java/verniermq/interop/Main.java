@@ -10,17 +10,18 @@ public final class Main {
         int run(Options options, JsonLines out) throws Exception;
     }
 
-    private static final Map<String, Command> COMMANDS = Map.of(
-        "produce", Produce::run,
-        "consume", Consume::run,
-        "store", Store::run,
-        "transaction", Transaction::run,
-        "pop", Pop::run,
-        "request-reply", RequestReply::run,
-        "delay", Delay::run,
-        "retry", Retry::run,
-        "orderly", Orderly::run,
-        "bench", Bench::run);
+    private static final Map<String, Command> COMMANDS = Map.ofEntries(
+        Map.entry("produce", Produce::run),
+        Map.entry("consume", Consume::run),
+        Map.entry("store", Store::run),
+        Map.entry("transaction", Transaction::run),
+        Map.entry("pop", Pop::run),
+        Map.entry("request-reply", RequestReply::run),
+        Map.entry("delay", Delay::run),
+        Map.entry("retry", Retry::run),
+        Map.entry("orderly", Orderly::run),
+        Map.entry("bench", Bench::run),
+        Map.entry("load", Load::run));
 
     public static void main(String[] args) throws Exception {
         Command command = args.length == 0 ? null : COMMANDS.get(args[0]);
