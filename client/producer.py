@@ -107,7 +107,7 @@ class Producer(ProducerBase):
             await bound.enter(self.send_timeout if timeout is None else timeout)
         else:
             bound.count += 1
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[SendResult] = self._submitter.loop.create_future()
         try:
             if self._hooks or queue is not None or selector is not None or sharding_key is not None:
                 work = self._send(message, "async", queue, selector, sharding_key, timeout)

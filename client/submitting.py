@@ -186,6 +186,8 @@ class Submitter:
     preparer: Preparer
     background: Background
     bound: Bound
+    loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop)
+    """Kept, since asking for it is a system call, which takes longer than making a future."""
     _ways: dict[str, _Ways] = attrs.field(factory=dict, init=False)
 
     def begin(
