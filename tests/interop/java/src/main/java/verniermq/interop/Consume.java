@@ -57,7 +57,7 @@ final class Consume {
         boolean complete = expectation.await(options.number("timeout") * 1000L);
         // What arrives now is surplus; a test wants to see it.
         Thread.sleep(options.number("linger-ms", 500));
-        members.forEach(DefaultMQPushConsumer::shutdown);
+        Shutdown.close(() -> members.forEach(DefaultMQPushConsumer::shutdown));
         expectation.summarise(out);
         return complete ? 0 : 1;
     }

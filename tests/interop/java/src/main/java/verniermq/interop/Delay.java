@@ -61,13 +61,12 @@ final class Delay {
         send(producer, level1, out);
 
         if (sendOnly) {
-            producer.shutdown();
+            Shutdown.close(producer::shutdown);
             return 0;
         }
         boolean complete = missing.await(options.number("timeout"), TimeUnit.SECONDS);
         Thread.sleep(options.number("linger-ms", 1500));
-        consumer.shutdown();
-        producer.shutdown();
+        Shutdown.close(consumer::shutdown, producer::shutdown);
         return complete ? 0 : 1;
     }
 

@@ -21,7 +21,7 @@ final class Find {
             findAll(client, parts[0], Integer.parseInt(parts[1]), Integer.parseInt(parts[2]),
                 Integer.parseInt(parts[3]), out);
         }
-        client.shutdown();
+        Shutdown.close(client::shutdown);
         return 0;
     }
 

@@ -39,7 +39,7 @@ final class Pop {
 
         boolean complete = expectation.await(options.number("timeout") * 1000L);
         Thread.sleep(options.number("linger-ms", 500));
-        consumer.shutdown();
+        Shutdown.close(consumer::shutdown);
         expectation.summarise(out);
         return complete ? 0 : 1;
     }

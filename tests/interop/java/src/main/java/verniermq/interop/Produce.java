@@ -30,7 +30,7 @@ final class Produce {
                 failed++;
             }
         }
-        producer.shutdown();
+        Shutdown.close(producer::shutdown);
         out.write("summary", "sent", sent, "failed", failed);
         return sent == count ? 0 : 1;
     }

@@ -28,7 +28,7 @@ final class Read {
                 }
             }
         }
-        consumer.shutdown();
+        Shutdown.close(consumer::shutdown);
         return 0;
     }
 

@@ -37,9 +37,7 @@ final class RequestReply {
             Message answer = asker.request(new Message(options.text("topic"), question), 20000);
             out.write("answered", "question", "question " + number, "answer", text(answer));
         }
-        asker.shutdown();
-        answering.shutdown();
-        replier.shutdown();
+        Shutdown.close(asker::shutdown, answering::shutdown, replier::shutdown);
         return 0;
     }
 

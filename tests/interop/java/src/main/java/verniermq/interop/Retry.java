@@ -23,6 +23,10 @@ final class Retry {
         consumer.setNamesrvAddr(options.text("namesrv"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setHeartbeatBrokerInterval(3000);
+        // The group's retry topic appears with its first heartbeat. By default the client looks 30 s later, and takes
+        // its queues up to 20 s after that.
+        consumer.setPollNameServerInterval(1000);
+        System.setProperty("rocketmq.client.rebalance.waitInterval", "1000");
         consumer.setMqClientApiTimeout(20_000);
         consumer.setMaxReconsumeTimes(attempts - 1);
         consumer.setSuspendCurrentQueueTimeMillis(100);
@@ -40,7 +44,7 @@ final class Retry {
         out.write("started");
         boolean complete = missing.await(options.number("timeout"), TimeUnit.SECONDS);
         Thread.sleep(options.number("linger-ms", 2500));
-        consumer.shutdown();
+        Shutdown.close(consumer::shutdown);
         return complete ? 0 : 1;
     }
 

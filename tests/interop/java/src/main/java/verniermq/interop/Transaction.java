@@ -48,7 +48,7 @@ final class Transaction {
         }
         out.write("all-sent");
         Thread.sleep(options.number("stay") * 1000L);
-        producer.shutdown();
+        Shutdown.close(producer::shutdown);
         return 0;
     }
 

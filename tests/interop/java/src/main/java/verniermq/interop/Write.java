@@ -56,7 +56,7 @@ final class Write {
         for (int index = first; index < first + options.number("others-count"); index++) {
             results.add(producer.send(message(others[index % others.length], index)));
         }
-        producer.shutdown();
+        Shutdown.close(producer::shutdown);
         for (SendResult result : results) {
             out.write("sent", "status", result.getSendStatus(), "msgId", result.getMsgId());
         }
@@ -78,7 +78,7 @@ final class Write {
                 out.write("returned", "index", Consume.index(message));
             }
         }
-        consumer.shutdown();
+        Shutdown.close(consumer::shutdown);
     }
 
     private static Message message(String topic, int index) {
