@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -18,13 +19,18 @@ Question = dict[str, Any]
 """``{"expression": …, "properties": {…}}`` or ``{"tags": …}``; see ``Filter.java`` for the answers."""
 
 
-def ask_apache(questions: Sequence[Question]) -> list[str]:
-    """One answer per question."""
+@functools.cache
+def judge() -> tuple[str, ...]:
+    """Build the program, and say what to run."""
     run_tool("mvn", "-B", "-q", "compile", f"-Dfilter.build={TARGET}", cwd=HERE)
     classpath = f"{TARGET}/classes{os.pathsep}{TARGET}/lib/*"
-    command = java_command("-Xmx256m", "-cp", classpath, "verniermq.interop.Filter", home=BUILD / "home" / "filter")
+    return java_command("-Xmx256m", "-cp", classpath, "verniermq.interop.Filter", home=BUILD / "home" / "filter")
+
+
+def ask_apache(questions: Sequence[Question]) -> list[str]:
+    """One answer per question."""
     lines = "".join([json.dumps(question) + "\n" for question in questions])
-    done = subprocess.run(command, input=lines.encode(), stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(judge(), input=lines.encode(), stdout=subprocess.PIPE, check=True)
     answers = done.stdout.decode().splitlines()
     assert len(answers) == len(questions), done.stdout[-2000:]
     return answers
