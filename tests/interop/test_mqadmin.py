@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from verniermq.client import Message
+from verniermq.client.sync import Producer
+
 from .apache import LOGGING_NOISE
-from .apache import mqadmin as mqadmin_once
 from .drivers import Driver
 from .toolchains import driver_command, java_command, server_classpath
 from .verniermq_process import VernierMQBroker
@@ -45,10 +48,6 @@ class MqAdmin:
             if line == "--- done ---\n":
                 return LOGGING_NOISE.sub("", "".join(lines))
             lines.append(line)
-
-    def alone(self, home: Path, *arguments: str) -> str:
-        """In a virtual machine that ends: for commands that leave their client running and the next one waiting."""
-        return mqadmin_once(self.broker.namesrv, *arguments, home=home).stdout
 
     def close(self) -> None:
         self._process.communicate(timeout=30)
@@ -88,6 +87,11 @@ def test_topic_list(mqadmin: MqAdmin) -> None:
     assert {TOPIC, "%RETRY%consumers", "TBW102"} <= set(listed)
 
 
+def test_topics_with_their_groups(mqadmin: MqAdmin) -> None:
+    assert ["DefaultCluster", TOPIC, "consumers"] in rows(mqadmin("topicList", "-c"), "DefaultCluster")
+    assert mqadmin("topicClusterList", "-t", TOPIC).split() == ["DefaultCluster"]
+
+
 def test_topic_route(mqadmin: MqAdmin) -> None:
     printed = mqadmin("topicRoute", "-t", TOPIC)
     assert f'"{mqadmin.broker.broker}"' in printed
@@ -107,9 +111,24 @@ def test_update_and_delete_topic(mqadmin: MqAdmin) -> None:
     assert "made" not in mqadmin("topicList").split()
 
 
-def test_update_and_delete_subscription_group(mqadmin: MqAdmin, tmp_path: Path) -> None:
-    assert "groupName=made" in mqadmin.alone(tmp_path, "updateSubGroup", *CLUSTER, "-g", "made", "-r", "3")
-    assert "success" in mqadmin.alone(tmp_path, "deleteSubGroup", *CLUSTER, "-g", "made")
+def test_permissions_of_a_topic_and_of_a_broker(mqadmin: MqAdmin) -> None:
+    assert "success" in mqadmin("updateTopic", *CLUSTER, "-t", "guarded")
+    assert "perm from 6 to 4" in mqadmin("updateTopicPerm", *CLUSTER, "-t", "guarded", "-p", "4")
+    assert '"perm":4' in mqadmin("topicRoute", "-t", "guarded")
+    assert re.search(r"wipe write perm of broker\[broker-a\].* OK, \d+", mqadmin("wipeWritePerm", "-b", "broker-a"))
+    assert '"perm":4' in mqadmin("topicRoute", "-t", TOPIC)
+    assert re.search(r"add write perm of broker\[broker-a\].* OK, \d+", mqadmin("addWritePerm", "-b", "broker-a"))
+    assert '"perm":6' in mqadmin("topicRoute", "-t", TOPIC)
+
+
+def test_who_would_get_which_queue(mqadmin: MqAdmin) -> None:
+    printed = mqadmin("allocateMQ", "-t", TOPIC, "-i", "10.0.0.1,10.0.0.2")
+    assert sorted(re.findall(r'"queueId":(\d)', printed)) == ["0", "1", "2", "3"]
+
+
+def test_update_and_delete_subscription_group(mqadmin: MqAdmin) -> None:
+    assert "groupName=made" in mqadmin("updateSubGroup", *CLUSTER, "-g", "made", "-r", "3")
+    assert "success" in mqadmin("deleteSubGroup", *CLUSTER, "-g", "made")
 
 
 def test_consumer_progress(mqadmin: MqAdmin) -> None:
@@ -127,6 +146,21 @@ def test_consumer_connection_and_status(mqadmin: MqAdmin) -> None:
     assert "Same subscription in the same group of consumer" in mqadmin("consumerStatus", "-g", "consumers")
 
 
+def test_settings_of_a_group(mqadmin: MqAdmin) -> None:
+    printed = mqadmin("getConsumerConfig", "-g", "consumers")
+    assert re.search(r"groupName\s+=\s+consumers\n", printed)
+    assert re.search(r"retryMaxTimes\s+=\s+16\n", printed)
+
+
+def test_producer_connection(mqadmin: MqAdmin) -> None:
+    with Producer("online", namesrv=mqadmin.broker.namesrv) as producer:
+        producer.send(Message("elsewhere", b"here I am"))
+        (row,) = rows(mqadmin("producerConnection", "-g", "online", "-t", "elsewhere"), "0001")
+        everyone = mqadmin("producer", "-b", mqadmin.broker.broker)
+    assert row[2].startswith("127.0.0.1:")
+    assert "producer group (online)" in everyone
+
+
 def test_producer_connection_of_a_group_that_is_gone(mqadmin: MqAdmin) -> None:
     printed = mqadmin("producerConnection", "-g", "producers", "-t", TOPIC)
     assert "producer group 'producers' has nobody online" in printed
@@ -137,6 +171,13 @@ def test_broker_status_and_config(mqadmin: MqAdmin) -> None:
     assert re.search(r"msgPutTotalTodayNow\s*: \d+", status)
     assert re.search(r"brokerName\s*=\s*broker-a", mqadmin("getBrokerConfig", "-b", mqadmin.broker.broker))
     assert "#MasterAddr" in mqadmin("haStatus", "-b", mqadmin.broker.broker)
+
+
+def test_what_a_broker_will_not_do_is_answered_with_the_reason(mqadmin: MqAdmin) -> None:
+    broker = mqadmin.broker.broker
+    refused = mqadmin("updateBrokerConfig", "-b", broker, "-k", "autoCreateTopicEnable", "-v", "true")
+    assert "settings are changed in broker.toml" in refused
+    assert "is not supported here" in mqadmin("queryCq", "-t", TOPIC, "-q", "0", "-i", "0", "-c", "5")
 
 
 def test_statistics_of_everything(mqadmin: MqAdmin) -> None:
@@ -156,15 +197,38 @@ def test_send_and_consume_a_message(mqadmin: MqAdmin) -> None:
     assert "Consume ok" in mqadmin("consumeMessage", "-t", TOPIC, "-c", "3")
 
 
+def test_print_messages(mqadmin: MqAdmin) -> None:
+    everything = mqadmin("printMsg", "-t", TOPIC)
+    assert len(re.findall(r"KEYS=key-\d+", everything)) == 30
+    one_queue = mqadmin("printMsgByQueue", "-t", TOPIC, "-a", "broker-a", "-i", "0", "-p", "true")
+    assert set(re.findall(r"queueId=(\d)", one_queue)) == {"0"}
+
+
+def test_how_long_sends_take(mqadmin: MqAdmin) -> None:
+    assert "success" in mqadmin("updateTopic", *CLUSTER, "-t", "timed")
+    printed = mqadmin("checkMsgSendRT", "-t", "timed", "-a", "5", "-s", "10")
+    assert [row[2] for row in rows(printed, "broker-a")] == ["true"] * 5
+
+
 def test_query_by_offset(mqadmin: MqAdmin) -> None:
     printed = mqadmin("queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "0")
     assert re.search(r"Queue Offset:\s+0", printed)
     assert re.search(r"Keys:\s+\[key-\d+\]", printed)
 
 
-def test_clone_offsets(mqadmin: MqAdmin, tmp_path: Path) -> None:
+def test_query_by_id(mqadmin: MqAdmin) -> None:
+    arguments = ("-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "0")
+    found = re.search(r"OffsetID:\s+([0-9A-F]{32})", mqadmin("queryMsgByOffset", *arguments))
+    assert found
+    printed = mqadmin("queryMsgById", "-t", TOPIC, "-i", found[1])
+    assert re.search(r"Keys:\s+\[key-\d+\]", printed)
+    assert re.search(r"Queue Offset:\s+0\n", printed)
+    assert "consumerGroup=consumers, trackType=CONSUMED" in printed
+
+
+def test_clone_offsets(mqadmin: MqAdmin) -> None:
     arguments = ("cloneGroupOffset", "-s", "consumers", "-d", "copies", "-t", TOPIC)
-    assert "success" in mqadmin.alone(tmp_path, *arguments)
+    assert "success" in mqadmin(*arguments)
 
 
 def test_reset_offset_by_time(mqadmin: MqAdmin) -> None:
@@ -172,14 +236,32 @@ def test_reset_offset_by_time(mqadmin: MqAdmin) -> None:
     assert len(table) == 4
 
 
-def test_query_messages_by_key_and_by_unique_key(mqadmin: MqAdmin, tmp_path: Path) -> None:
-    by_key = mqadmin.alone(tmp_path, "queryMsgByKey", "-t", TOPIC, "-k", "key-7")
-    by_unique_key = mqadmin.alone(tmp_path, "queryMsgByUniqueKey", "-t", TOPIC, "-i", mqadmin.first_id)
+def test_skip_what_has_piled_up(mqadmin: MqAdmin) -> None:
+    table = rows(mqadmin("skipAccumulatedMessage", "-g", "consumers", "-t", TOPIC), "broker-a")
+    assert sorted(row[1] for row in table) == ["0", "1", "2", "3"]
+
+
+def test_settings_at_the_name_server(mqadmin: MqAdmin) -> None:
+    assert "success" in mqadmin("updateKvConfig", "-s", "space", "-k", "colour", "-v", "green")
+    assert "success" in mqadmin("deleteKvConfig", "-s", "space", "-k", "colour")
+
+
+def test_export_topics_and_groups(mqadmin: MqAdmin, tmp_path: Path) -> None:
+    assert "success" in mqadmin("exportMetadata", *CLUSTER, "-f", str(tmp_path))
+    exported = json.loads((tmp_path / "metadata.json").read_text())
+    assert exported["topicConfigTable"][TOPIC]["writeQueueNums"] == 4
+    assert "consumers" in exported["subscriptionGroupTable"]
+
+
+def test_query_messages_by_key_and_by_unique_key(mqadmin: MqAdmin) -> None:
+    by_key = mqadmin("queryMsgByKey", "-t", TOPIC, "-k", "key-7")
+    by_unique_key = mqadmin("queryMsgByUniqueKey", "-t", TOPIC, "-i", mqadmin.first_id)
 
     assert len([line for line in by_key.splitlines() if re.match(r"[0-9A-F]{32}", line)]) == 1, by_key
     assert re.search(r"Keys: +\[key-0\]", by_unique_key), by_unique_key
 
 
-def test_delete_expired_files(mqadmin: MqAdmin, tmp_path: Path) -> None:
-    assert "success" in mqadmin.alone(tmp_path, "deleteExpiredCommitLog", *CLUSTER)
-    assert "success" in mqadmin.alone(tmp_path, "cleanExpiredCQ", *CLUSTER)
+def test_delete_expired_files(mqadmin: MqAdmin) -> None:
+    assert "success" in mqadmin("deleteExpiredCommitLog", *CLUSTER)
+    assert "success" in mqadmin("cleanExpiredCQ", *CLUSTER)
+    assert "success" in mqadmin("cleanUnusedTopic", *CLUSTER)

@@ -16,6 +16,8 @@ public final class AdminLoop {
             } catch (Throwable error) {
                 error.printStackTrace(System.out);
             }
+            // Not every command ends its last line, and the mark has to be alone on its own.
+            System.out.println();
             System.out.println("--- done ---");
             System.out.flush();
         }
