@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from collections.abc import Callable
 
 import attrs
 
@@ -45,12 +46,16 @@ class Sender(asyncio.Protocol):
             count += 1
         self._rest = data[position:] if position < end else b""
         self.answered += count
-        self._transport.write(self.frame * count)
+        self._transport.write(self.following(count))
+
+    def following(self, count: int) -> bytes:
+        """What to send after so many answers: as many requests."""
+        return self.frame * count
 
 
 async def drive(
     address: str, frames: list[bytes], *, window: int, seconds: float, warm_up: float = 0.5,
-    sender: type[Sender] = Sender,
+    sender: Callable[[bytes, int], Sender] = Sender,
 ) -> float:  # fmt: skip
     """Requests answered per second over one connection per frame; each has ``window`` on the way."""
     host, _, port = address.rpartition(":")
