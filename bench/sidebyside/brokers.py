@@ -32,6 +32,8 @@ class Side(Protocol):
     namesrv: str
     broker: str
     store: Path
+    is_slow_at_first: bool
+    """Whether it is compiled while it runs, and has to be warmed up for long."""
 
     @property
     def pids(self) -> list[int]:
@@ -50,6 +52,8 @@ class Side(Protocol):
 
 
 class Apache(ApacheBroker):
+    is_slow_at_first = True
+
     def __init__(self, folder: Path, sync_flush: bool = False) -> None:
         super().__init__(folder, properties={"flushDiskType": "SYNC_FLUSH"} if sync_flush else None, scale=ITS_OWN)
 
@@ -58,6 +62,8 @@ class Apache(ApacheBroker):
 
 
 class VernierMQ(VernierMQBroker):
+    is_slow_at_first = False
+
     def __init__(self, folder: Path, sync_flush: bool = False) -> None:
         config = folder / "broker.toml"
         config.write_text('[store]\nflush = "sync"\n' if sync_flush else "")
