@@ -39,12 +39,12 @@ def draw(charts: Sequence[Chart]) -> str:
 
 def _one(chart: Chart) -> list[str]:
     points = [point for line in chart.lines.values() for point in line]
-    # Zero has no place on a logarithmic scale; it is drawn where one is.
-    right = max(math.log10(max(x, 1)) for x, _ in points) or 1
+    # One more, since zero has no place on a logarithmic scale.
+    right = max(math.log10(1 + x) for x, _ in points)
     top = _round_up(max(y for _, y in points))
 
     def place(x: float, y: float) -> tuple[float, float]:
-        return math.log10(max(x, 1)) / right * WIDTH, HEIGHT - y / top * HEIGHT
+        return math.log10(1 + x) / right * WIDTH, HEIGHT - y / top * HEIGHT
 
     parts = [f'<text x="0" y="-12" font-size="13" fill="{INK}">{escape(chart.title)}</text>']
     for step in range(5):
@@ -56,14 +56,16 @@ def _one(chart: Chart) -> list[str]:
         parts.append(f'<path d="M{at:.1f} {HEIGHT}v4" stroke="{INK}"/>')
         parts.append(f'<text x="{at:.1f}" y="{HEIGHT + 16}" text-anchor="middle" fill="{INK}">{_short(x)}</text>')
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT + 34}" text-anchor="middle" fill="{INK}">{chart.x_label}</text>')
+    legend = []
     for number, (name, line) in enumerate(chart.lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         places = [place(*point) for point in line]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-        y = HEIGHT - 10 - 14 * number
-        parts.append(f'<text x="{WIDTH}" y="{y}" text-anchor="end" fill="{colour}">{escape(name)}</text>')
+        legend.append(f'<tspan fill="{colour}" dx="12">{escape(name)}</tspan>')
+    if len(legend) > 1:
+        parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT + 50}" text-anchor="middle">{"".join(legend)}</text>')
     parts.append(f'<text x="{WIDTH}" y="-12" text-anchor="end" fill="{INK}">{chart.y_label}</text>')
     return parts
 
