@@ -93,9 +93,11 @@ def main(quick: bool, rounds: int | None, names: str | None) -> None:
     chart = draw(summarise(results, extent), "VernierMQ beside Apache RocketMQ, one machine, one client")
     lines = save(folder, results, extent, chart)
     console.print(table(lines, results))
-    short = [line for line in lines if line.is_short]
-    for line in short:
-        console.print(f"short of {line.row.aim}: {line.row.title} with {line.ratio:.2f}")
+    for line in lines:
+        if line.ratio is None:
+            console.print(f"not comparable: {line.row.title}; {line.losses}")
+        elif line.is_short:
+            console.print(f"short of {line.row.aim}: {line.row.title} with {line.ratio:.2f}")
     console.print(f"written: {folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder}")
 
 

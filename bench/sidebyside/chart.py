@@ -18,6 +18,7 @@ BETTER, SHORT, WORSE, INK, FAINT = "#2a7f62", "#c98a1b", "#b3432b", "#222", "#dd
 
 def draw(lines: list[Line], title: str) -> str:
     """An SVG that can be looked at on white and on dark pages alike."""
+    lines = [line for line in lines if line.ratio is not None]
     gains = [_gain(line) for line in lines]
     low = max(mark for mark in MARKS if mark <= min([1, *gains]) or mark == MARKS[0])
     high = min(mark for mark in MARKS if mark >= max([2, *gains]) or mark == MARKS[-1])
@@ -57,4 +58,5 @@ def draw(lines: list[Line], title: str) -> str:
 
 def _gain(line: Line) -> float:
     """How many times better: the ratio where more is better, what it goes into where less is."""
+    assert line.ratio is not None
     return line.ratio if line.row.more_is_better else 1 / line.ratio

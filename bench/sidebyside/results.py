@@ -20,53 +20,78 @@ Rounds = dict[str, list[dict[str, Measured]]]
 
 @attrs.frozen
 class Line:
-    """One row over all rounds: the middle of each side, their ratio, and the ratios of the single rounds."""
+    """One row over all rounds: the middle of each side, their ratio, and the ratios of the single rounds.
+
+    A round in which a side has no figure, because messages were lost, makes no ratio; a row without any ratio is
+    neither reached nor missed, and says so.
+    """
 
     row: Row
-    apache: float
-    ours: float
+    apache: float | None
+    ours: float | None
     ratios: list[float]
-    failed: int
-    """Messages that either side refused or lost."""
+    lost_by_apache: int
+    lost_by_us: int
 
     @property
-    def ratio(self) -> float:
-        return self.ours / self.apache
+    def ratio(self) -> float | None:
+        return self.ours / self.apache if self.ours is not None and self.apache is not None else None
 
     @property
     def is_short(self) -> bool:
-        return self.row.falls_short(self.ratio)
+        return self.ratio is not None and self.row.falls_short(self.ratio)
+
+    @property
+    def is_reached(self) -> bool:
+        return self.ratio is not None and bool(self.row.aim) and not self.is_short
 
     @property
     def spread(self) -> str:
-        return f"{min(self.ratios):.2f}–{max(self.ratios):.2f}"
+        return f"{min(self.ratios):.2f}–{max(self.ratios):.2f}" if self.ratios else ""
+
+    @property
+    def losses(self) -> str:
+        """Messages that were refused or never came, by whom."""
+        lost = {"Apache": self.lost_by_apache, "VernierMQ": self.lost_by_us}
+        return ", ".join(f"{side} failed {count:,}" for side, count in lost.items() if count)
 
 
 def summarise(rounds: Rounds, extent: Extent) -> list[Line]:
     lines = []
     stored = f"{extent.stored / 2**30:g} GiB" if extent.stored >= 2**30 else f"{extent.stored >> 20} MiB"
     for name, row in ROWS.items():
-        pairs = [
-            (theirs[name], ours[name])
-            for theirs, ours in zip(rounds["Apache"], rounds["VernierMQ"], strict=True)
-            if name in theirs and name in ours
-        ]
-        if pairs:
+        theirs = [one[name] for one in rounds["Apache"] if name in one]
+        ours = [one[name] for one in rounds["VernierMQ"] if name in one]
+        if theirs and ours:
+            both = zip([figure.value for figure in theirs], [figure.value for figure in ours], strict=True)
             lines.append(
                 Line(
                     attrs.evolve(row, title=row.title.format(backlog=f"{extent.backlog:,}", stored=stored)),
-                    statistics.median(theirs.value for theirs, _ in pairs),
-                    statistics.median(ours.value for _, ours in pairs),
-                    [ours.value / theirs.value for theirs, ours in pairs],
-                    sum(theirs.failed + ours.failed for theirs, ours in pairs),
+                    _middle(theirs),
+                    _middle(ours),
+                    [our / their for their, our in both if their is not None and our is not None],
+                    sum(figure.failed for figure in theirs),
+                    sum(figure.failed for figure in ours),
                 )
             )
     return lines
 
 
-def amount(value: float, unit: str) -> str:
+def _middle(figures: list[Measured]) -> float | None:
+    """The middle round; ``None`` if one has no figure, so that losing messages in some of them never helps."""
+    known = [figure.value for figure in figures if figure.value is not None]
+    return statistics.median(known) if len(known) == len(figures) else None
+
+
+def amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return "messages lost"
     digits = 0 if value >= 100 or unit == "messages/s" else 1 if value >= 10 else 2
     return f"{value:,.{digits}f} {unit}"
+
+
+def _ratio(line: Line) -> str:
+    return "–" if line.ratio is None else f"{line.ratio:.2f}"
 
 
 def table(lines: list[Line], rounds: Rounds) -> Table:
@@ -74,9 +99,9 @@ def table(lines: list[Line], rounds: Rounds) -> Table:
     for column in ("", "Apache", "VernierMQ", "ratio", "rounds", "aim", "CPU a message"):
         made.add_column(column, justify="left" if not column else "right", no_wrap=True)
     for line in lines:
-        colour = "red" if line.is_short else "green" if line.row.aim else ""
-        ratio = f"[{colour}]{line.ratio:.2f}[/]" if colour else f"{line.ratio:.2f}"
-        title = line.row.title + (f" [yellow]({line.failed:,} failed)[/]" if line.failed else "")
+        colour = "red" if line.is_short else "green" if line.is_reached else ""
+        ratio = f"[{colour}]{_ratio(line)}[/]" if colour else _ratio(line)
+        title = line.row.title + (f" [yellow]({line.losses})[/]" if line.losses else "")
         made.add_row(
             title, amount(line.apache, line.row.unit), amount(line.ours, line.row.unit), ratio, line.spread,
             line.row.aim, processor_share(line.row.name, rounds),
@@ -110,14 +135,17 @@ def markdown(lines: list[Line], count: int, facts: dict[str, str], day: str) -> 
         "|---|--:|--:|--:|--:|",
     ]
     for line in lines:
-        ratio = f"{line.ratio:.2f}" if line.is_short or not line.row.aim else f"**{line.ratio:.2f}**"
+        ratio = f"**{_ratio(line)}**" if line.is_reached else _ratio(line)
+        title = line.row.title + (f" ({line.losses})" if line.losses else "")
         out.append(
-            f"| {line.row.title} | {amount(line.apache, line.row.unit)} | {amount(line.ours, line.row.unit)} "
+            f"| {title} | {amount(line.apache, line.row.unit)} | {amount(line.ours, line.row.unit)} "
             f"| {ratio} | {line.row.aim} |"
         )
     short = [line.row.title for line in lines if line.is_short]
-    out += ["", f"Short of the aim: {'; '.join(short)}." if short else "Every aim is reached.", ""]
-    return "\n".join(out)
+    unknown = [line.row.title for line in lines if line.ratio is None]
+    out += ["", f"Short of the aim: {'; '.join(short)}." if short else "No row is short of its aim."]
+    out += [f"Not comparable, since messages were lost: {'; '.join(unknown)}."] if unknown else []
+    return "\n".join([*out, ""])
 
 
 def save(folder: Path, rounds: Rounds, extent: Extent, chart: str) -> list[Line]:
@@ -133,6 +161,7 @@ def save(folder: Path, rounds: Rounds, extent: Extent, chart: str) -> list[Line]
             line.row.name: {
                 "title": line.row.title, "unit": line.row.unit, "apache": line.apache, "verniermq": line.ours,
                 "ratio": line.ratio, "ratios": line.ratios, "aim": line.row.aim, "short": line.is_short,
+                "failed": {"apache": line.lost_by_apache, "verniermq": line.lost_by_us},
             }
             for line in lines
         },

@@ -54,7 +54,7 @@ class Extent:
 
 
 FULL = Extent(warm_up=2, seconds=6, first_warm_up=45, backlog=1_000_000, stored=2 << 30, idle=5)
-QUICK = Extent(warm_up=0.3, seconds=0.7, first_warm_up=8, backlog=60_000, stored=128 << 20, idle=0.5)
+QUICK = Extent(warm_up=0.3, seconds=0.7, first_warm_up=8, backlog=40_000, stored=128 << 20, idle=0.5)
 WARMING_UP = Extent(warm_up=0.3, seconds=1, first_warm_up=15, backlog=30_000, stored=0, idle=0)
 """Of the client, against a broker that needs none."""
 
@@ -63,7 +63,8 @@ WARMING_UP = Extent(warm_up=0.3, seconds=1, first_warm_up=15, backlog=30_000, st
 class Measured:
     """One figure of one round."""
 
-    value: float
+    value: float | None
+    """``None`` where there is no such figure, since messages that it depends on never came."""
     failed: int = 0
     """Messages that the broker refused or lost meanwhile."""
     broker_cpu: float | None = None
@@ -232,7 +233,7 @@ class Round:
         return name
 
     def _keep(
-        self, name: str, value: float, result: Event | None = None, spent: tuple[float, float] = (0.0, 0.0)
+        self, name: str, value: float | None, result: Event | None = None, spent: tuple[float, float] = (0.0, 0.0)
     ) -> None:
         if name not in self.rows:
             return

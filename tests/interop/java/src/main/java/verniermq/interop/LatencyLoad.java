@@ -45,7 +45,7 @@ final class LatencyLoad {
         DefaultMQProducer producer = LoadClients.producer(options);
         Tally tally = new Tally();
         sendSteadily(producer, options, rate, count, tally);
-        arrived.await(10, TimeUnit.SECONDS);
+        arrived.await(5, TimeUnit.SECONDS);
         LoadClients.close(producer::shutdown);
         LoadClients.close(consumer::shutdown);
         // What never came counts as worse than anything that did.
@@ -85,9 +85,10 @@ final class LatencyLoad {
         }
     }
 
-    /** @return milliseconds */
-    private static double percentile(long[] sorted, double share) {
-        return sorted[Math.min(sorted.length - 1, (int) (sorted.length * share))] / 1e6;
+    /** @return milliseconds, or null where it is a message that never came: there is no such figure then */
+    private static Double percentile(long[] sorted, double share) {
+        long nanos = sorted[Math.min(sorted.length - 1, (int) (sorted.length * share))];
+        return nanos == Long.MAX_VALUE ? null : nanos / 1e6;
     }
 
     private LatencyLoad() {
