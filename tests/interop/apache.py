@@ -18,7 +18,7 @@ from .toolchains import SMALL_JVM, java_command, server_classpath
 from .wire import registered_brokers
 
 BROKER_NAME = "apache-broker"
-START_TIMEOUT = 60.0
+START_TIMEOUT = 120.0
 STOP_TIMEOUT = 60.0
 
 LOGGING_NOISE = re.compile(r"^\d\d:\d\d:\d\d,\d{3} \|-.*\n", re.MULTILINE)

@@ -13,6 +13,9 @@ from .processes import tail
 
 Event = dict[str, Any]
 
+PATIENCE = 150.0
+"""Longer than any time-out that is told to a driver, which then says itself what it misses."""
+
 
 class DriverRun:
     """One run of a subcommand, maybe still going on; its output is read from a file as it grows."""
@@ -44,13 +47,13 @@ class DriverRun:
             assert time.monotonic() < deadline, self._describe(f"no {kind!r} after {timeout} s")
             time.sleep(0.05)
 
-    def finish(self, timeout: float = 90) -> DriverRun:
+    def finish(self, timeout: float = PATIENCE) -> DriverRun:
         """Wait for the end, which has to be exit code 0."""
         code = self.end(timeout)
         assert code == 0, self._describe(f"ended with {code}")
         return self
 
-    def end(self, timeout: float = 90) -> int:
+    def end(self, timeout: float = PATIENCE) -> int:
         """Wait for the end, whatever it is; returns the exit code."""
         try:
             return self._process.wait(timeout)
@@ -61,7 +64,7 @@ class DriverRun:
     def terminate(self) -> int:
         """SIGTERM, which a driver answers by closing its client; returns the exit code."""
         self._process.terminate()
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     def kill(self) -> None:
         self._process.kill()

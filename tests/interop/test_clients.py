@@ -30,7 +30,7 @@ def test_a_thousand_messages_arrive_as_they_were_sent(driver: Driver, target: Ta
 def test_three_consumers_share_the_queues(driver: Driver, target: Target, topic: str) -> None:
     send(driver, target, topic, 0, WAVE)  # so that the topic exists before anybody subscribes
     group = driver.start("consume", **to(target, topic, "sharers"), expect=COUNT, timeout=100, members=MEMBERS)
-    group.wait_for("started", timeout=30)
+    group.wait_for("started", timeout=60)
 
     # Whoever starts first owns every queue until the group has rebalanced. Small waves show when it has.
     next_index = WAVE
@@ -38,7 +38,7 @@ def test_three_consumers_share_the_queues(driver: Driver, target: Target, topic:
         send(driver, target, topic, next_index, WAVE)
         next_index += WAVE
     send(driver, target, topic, next_index, COUNT - next_index)
-    group.finish(timeout=100)
+    group.finish()
 
     assert_arrived(group, range(COUNT), at_least_once=True)
     assert len(members_of(group)) == MEMBERS

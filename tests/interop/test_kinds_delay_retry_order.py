@@ -61,7 +61,7 @@ def test_levels_and_times_come_when_they_are_due_and_what_was_recalled_never(
     driver: Driver, broker: VernierMQBroker
 ) -> None:
     recall = driver.client == "java5"
-    run = driver.run("delay", **to(broker, "waiting"), timed_ms=2250, timeout=30, recall=str(recall).lower())
+    run = driver.run("delay", **to(broker, "waiting"), timed_ms=2250, timeout=60, recall=str(recall).lower())
 
     sent = {event["index"]: event for event in run.events("sent")}
     received = {event["index"]: event for event in run.events("received")}
@@ -85,7 +85,7 @@ def test_a_message_that_keeps_failing_ends_among_the_dead_letters(
         "retry", **to(broker, "failing"), poison=2, attempts=4, expect=4, timeout=60, orderly=str(orderly).lower()
     )
     failing.finish(90)
-    dead = newest.run("consume", **to(broker, "undertakers", "%DLQ%failing"), start=2, expect=1, timeout=30)
+    dead = newest.run("consume", **to(broker, "undertakers", "%DLQ%failing"), start=2, expect=1, timeout=60)
 
     attempts = [event for event in failing.events("attempt") if event["index"] == 2]
     assert [event["times"] for event in attempts] == [0, 1, 2, 3]

@@ -17,8 +17,11 @@ from .drivers import Driver
 from .toolchains import driver_command
 from .verniermq_process import VernierMQBroker
 
+# Building a driver for the first time fetches the client and all it depends on.
+pytestmark = pytest.mark.timeout(300)
+
 TRACED = '[plugins]\nenable = ["default", "trace"]\n[plugins.trace]\ninterval = "200ms"\n'
-INDEXED_WITHIN = 15.0
+INDEXED_WITHIN = 60.0
 
 
 def traces(namesrv: str, message_id: str, home: Path, rows: int) -> list[list[str]]:

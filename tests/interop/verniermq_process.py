@@ -10,7 +10,7 @@ from typing import Self
 
 from .processes import LOOPBACK, ServerProcess
 
-START_TIMEOUT = 15.0
+START_TIMEOUT = 60.0
 
 
 class VernierMQBroker:

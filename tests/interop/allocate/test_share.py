@@ -58,7 +58,7 @@ def java_members(namesrv: str, folder: Path) -> Iterator[JavaMembers]:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=errors, cwd=folder)
     try:
         yield JavaMembers(folder / "share.jsonl")
-        process.communicate(b"end\n", timeout=30)
+        process.communicate(b"end\n", timeout=60)
     finally:
         process.kill()
         process.wait()
