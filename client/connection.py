@@ -18,9 +18,9 @@ from typing import Final
 
 import attrs
 
-from verniermq.client.quick import QuickConnection
+from verniermq.client.quick import QuickRequests
 from verniermq.client.signing import Credentials
-from verniermq.kernel import Command, Connection, ConnectionLost, Handler, PeerUnreachable, connect_as
+from verniermq.kernel import Command, Connection, ConnectionLost, Handler, PeerUnreachable, connect
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,10 @@ class _Peer:
     """What is known of one address."""
 
     address: str
-    connection: QuickConnection | None = None
-    opening: asyncio.Task[QuickConnection] | None = None
+    connection: Connection | None = None
+    quick: QuickRequests | None = None
+    """On that connection."""
+    opening: asyncio.Task[Connection] | None = None
     pause: float = 0.0
     not_before: float = 0.0
 
@@ -103,12 +105,19 @@ class ConnectionPool:
 
     # --- connections -----------------------------------------------------------------------
 
-    def live(self, address: str) -> QuickConnection | None:
+    def live(self, address: str) -> Connection | None:
         """The connection to an address, if there is one now."""
         peer = self._peers.get(address)
         if peer is None or peer.connection is None or peer.connection.closed:
             return None
         return peer.connection
+
+    def quick(self, address: str) -> QuickRequests | None:
+        """The quick way to an address, if there is a connection now."""
+        peer = self._peers.get(address)
+        if peer is None or peer.quick is None or peer.quick.connection.closed:
+            return None
+        return peer.quick
 
     def connected(self) -> list[str]:
         """The addresses that there are connections to."""
@@ -119,7 +128,7 @@ class ConnectionPool:
         peer = self._peers.get(address)
         return peer is not None and self.live(address) is None and peer.not_before > time.monotonic()
 
-    async def open(self, address: str, timeout: float | None = None) -> QuickConnection:
+    async def open(self, address: str, timeout: float | None = None) -> Connection:
         """The connection to an address, opened if need be.
 
         Raises:
@@ -142,21 +151,21 @@ class ConnectionPool:
         except TimeoutError:
             raise PeerUnreachable(address, f"no connection within {timeout:g} s") from None
 
-    async def _open(self, peer: _Peer) -> QuickConnection:
+    async def _open(self, peer: _Peer) -> Connection:
         wait = peer.not_before - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
-        connection = await connect_as(
-            QuickConnection, peer.address, self._handlers, self._connect_timeout, tls=self._tls
-        )
+        connection = await connect(peer.address, self._handlers, self._connect_timeout, tls=self._tls)
+        quick = QuickRequests(connection)
         if self._closed:
             connection.close()
             raise PeerUnreachable(peer.address, "this client is closed")
         if self._greet is not None and peer.address not in self._strangers:
             await self._greet(peer.address, connection)
+        peer.quick = quick
         return connection
 
-    def _opened(self, peer: _Peer, task: asyncio.Task[QuickConnection]) -> None:
+    def _opened(self, peer: _Peer, task: asyncio.Task[Connection]) -> None:
         peer.opening = None
         if task.cancelled():
             return

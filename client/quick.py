@@ -1,11 +1,11 @@
-"""A connection with a quick way for many small requests, beside the general one that it inherits.
+"""A quick way for many small requests on a connection, beside its general one.
 
 The answer to a send is a small frame with a JSON header and no body, and there are tens of thousands of them a second.
 Such a frame is recognised here by its opaque and handed over as the bare header; every other byte goes on to the
 general decoder, in the same order::
 
-    socket -> data_received -> a small answer whose opaque is awaited -> Awaited.answered
-                            -> anything else -> Connection.data_received
+    socket -> sift -> a small answer whose opaque is awaited -> Awaited.answered
+                   -> anything else -> the connection's decoder
 
 One timer watches over all that are awaited: it sleeps until the earliest deadline.
 """
@@ -54,9 +54,10 @@ class Awaited(Protocol):
 
 
 @attrs.define(eq=False)
-class QuickConnection(Connection):
-    """One peer of a client."""
+class QuickRequests:
+    """The quick requests on one connection of a client."""
 
+    connection: Connection
     _awaited: dict[int, Awaited] = attrs.field(factory=dict, init=False)
     _opaque: int = attrs.field(default=FIRST_OPAQUE, init=False)
     _unread: bytes = attrs.field(default=b"", init=False)
@@ -65,6 +66,10 @@ class QuickConnection(Connection):
     """How many bytes of a frame whose beginning went to the general decoder are still to come."""
     _sweep_at: float = attrs.field(default=float("inf"), init=False)
 
+    def __attrs_post_init__(self) -> None:
+        self.connection.sift = self.sift
+        self.connection.on_close.append(self._connection_lost)
+
     # --- asking ----------------------------------------------------------------------------
 
     def next_opaque(self) -> int:
@@ -72,15 +77,15 @@ class QuickConnection(Connection):
         self._opaque = opaque = self._opaque + 1 if self._opaque < LAST_OPAQUE else FIRST_OPAQUE
         return opaque
 
-    def begin_quick(self, opaque: int, frame: bytes, awaited: Awaited) -> None:
+    def begin(self, opaque: int, frame: bytes, awaited: Awaited) -> None:
         """Send a whole frame with this opaque; whoever waits hears of the answer, or of the reason why there is none.
 
-        Mind :attr:`is_writable` and :attr:`closed` before.
+        Mind the connection's ``is_writable`` and ``closed`` before.
         """
         self._awaited[opaque] = awaited
         if awaited.deadline < self._sweep_at:
             self._sweep_by(awaited.deadline)
-        self.send(frame)
+        self.connection.send(frame)
 
     def _sweep_by(self, deadline: float) -> None:
         self._sweep_at = deadline
@@ -97,22 +102,24 @@ class QuickConnection(Connection):
         for opaque in late:
             awaited = self._awaited.pop(opaque, None)
             if awaited is not None:
-                self._inform(awaited.failed, RequestTimeout(self.peer_address, awaited.request, awaited.patience))
+                peer = self.connection.peer_address
+                self._inform(awaited.failed, RequestTimeout(peer, awaited.request, awaited.patience))
         if self._awaited:
             earliest = min(awaited.deadline for awaited in self._awaited.values())
             if earliest < self._sweep_at:
                 self._sweep_by(earliest)
 
-    # --- what the event loop calls ---------------------------------------------------------
+    # --- what the connection calls ---------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
-        self.last_active = self.clock()
+    def sift(self, data: bytes) -> bytes:
+        """Take the answers that somebody waits for here out of the bytes that came; the rest is for the decoder."""
         if self._unread:
             data = self._unread + data
             self._unread = b""
         end = len(data)
-        # Everything before `passed` was taken here or passed on; everything before `position` has been looked at.
+        # Everything before `passed` was taken here or is in `left`; everything before `position` has been looked at.
         passed = position = 0
+        left: list[bytes] = []
         if self._owed:
             position = min(self._owed, end)
             self._owed -= position
@@ -128,7 +135,7 @@ class QuickConnection(Connection):
                 waiting = awaited.pop(answer["opaque"], None) if answer else None
                 if waiting is not None:
                     if passed < position:
-                        super().data_received(data[passed:position])
+                        left.append(data[passed:position])
                     passed = following
                     self._inform(waiting.answered, answer)
             position = following
@@ -140,21 +147,21 @@ class QuickConnection(Connection):
                 end = position
             else:
                 self._owed = max(length + 4 - rest, 0)
-        if passed < end and not self.closed:
-            super().data_received(data[passed:end])
+        if passed < end:
+            left.append(data[passed:end])
+        return b"".join(left)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
+    def _connection_lost(self, connection: Connection) -> None:
         waiting = list(self._awaited.values())
         self._awaited.clear()
         for awaited in waiting:
-            self._inform(awaited.failed, ConnectionLost(self.peer_address))
+            self._inform(awaited.failed, ConnectionLost(connection.peer_address))
 
     def _inform(self, hear: Callable[[Any], None], what: Any) -> None:
         try:
             hear(what)
         except Exception:
-            logger.exception("callback failed after a request peer=%s", self.peer_address)
+            logger.exception("callback failed after a request peer=%s", self.connection.peer_address)
 
 
 def _answer(header: bytes) -> dict[str, Any] | None:

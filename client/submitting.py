@@ -204,13 +204,13 @@ class Submitter:
         if ways is None or ways.route is not route:
             ways = self._ways[topic] = _Ways(route, self.preparer)
         way = ways.known.get((queue.broker_name, queue.queue_id)) or ways.find(queue)
-        connection = self.pool.live(way.address) if way is not None else None
-        if way is None or connection is None or not connection.is_writable or self.pool.signs:
+        quick = self.pool.quick(way.address) if way is not None else None
+        if way is None or quick is None or not quick.connection.is_writable or self.pool.signs:
             return False
-        opaque = connection.next_opaque()
+        opaque = quick.next_opaque()
         frame = way.template.frame(plain.born_ms, plain.flag, plain.properties, opaque, plain.body)
         patience = sender.timeout if timeout is None else timeout
-        connection.begin_quick(opaque, frame, _Submitted(self, plain, way, future, callback, patience))
+        quick.begin(opaque, frame, _Submitted(self, plain, way, future, callback, patience))
         return True
 
     async def complete(self, future: asyncio.Future[SendResult], work: Awaitable[SendResult]) -> None:

@@ -11,13 +11,17 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import attrs
 
-NAME_END: Final = "\x01"
-VALUE_END: Final = "\x02"
+# Files of their own, for one idea each; whoever uses messages finds all of it here.
+from verniermq.kernel.pending import NO_FIELDS as NO_FIELDS
+from verniermq.kernel.pending import PendingMessage as PendingMessage
+from verniermq.kernel.properties import NAME_END as NAME_END
+from verniermq.kernel.properties import VALUE_END as VALUE_END
+from verniermq.kernel.properties import format_properties as format_properties
+from verniermq.kernel.properties import parse_properties as parse_properties
 
 MAX_TOPIC_LENGTH: Final = 127
 """A record of the first version keeps the topic's length in a signed byte."""
@@ -78,27 +82,6 @@ class SysFlag:
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 AUTO_CREATE_TOPIC: Final = "TBW102"
-
-NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-# --- properties ----------------------------------------------------------------------------
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Read a properties text. A pair without a name or a value is dropped and a later one wins, as in RocketMQ."""
-    properties: dict[str, str] = {}
-    for pair in text.split(VALUE_END):
-        name, separator, value = pair.partition(NAME_END)
-        if separator and name and value:
-            properties[name] = value
-    return properties
-
-
-def format_properties(properties: Mapping[str, str]) -> str:
-    """Write a properties text; every pair ends with 0x02, the last one too."""
-    return "".join([f"{name}{NAME_END}{value}{VALUE_END}" for name, value in properties.items()])
-
 
 # --- hashes and ids ------------------------------------------------------------------------
 
@@ -216,62 +199,6 @@ class Message:
             properties[Property.DELAY] = str(self.delay_level)
         properties[Property.WAIT] = "true" if self.wait_store_ok else "false"
         return properties
-
-
-@attrs.define(eq=False)
-class PendingMessage:
-    """A message on its way into the log (RocketMQ: ``MessageExtBrokerInner``).
-
-    Plugins change it in place from ``before_append``: another topic and queue (delay, transaction), other
-    properties. Properties are changed through :meth:`set_property` and :meth:`drop_property`, so that the
-    text the log stores is made anew only when it has to be.
-    """
-
-    topic: str
-    queue_id: int
-    body: bytes | memoryview
-    properties: dict[str, str]
-    properties_text: str | None = None
-    """The same properties as one text, while nobody changed them; ``None`` afterwards."""
-    flag: int = 0
-    sys_flag: int = 0
-    born_timestamp: int = 0
-    born_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
-    """Packed, see :func:`pack_host`."""
-    reconsume_times: int = 0
-    prepared_transaction_offset: int = 0
-    tags_code: int | None = None
-    """What the consume queue keeps; ``None`` means the hash of the tags. Delay plugins put a time here."""
-    request_fields: Mapping[str, str] = attrs.field(default=NO_FIELDS, repr=False)
-    """The fields of the request that it came with, under their short names; none for the broker's own messages."""
-    answer_fields: Mapping[str, str] = attrs.field(default=NO_FIELDS, repr=False)
-    """What plugins add to the answer of the send; see :meth:`add_to_answer`."""
-
-    def set_property(self, name: str, value: str) -> None:
-        self.properties[name] = value
-        self.properties_text = None
-
-    def drop_property(self, name: str) -> None:
-        if self.properties.pop(name, None) is not None:
-            self.properties_text = None
-
-    def add_to_answer(self, name: str, value: str) -> None:
-        """Have a field of its own in the answer that the producer gets. A batch's answer has none."""
-        self.answer_fields = {**self.answer_fields, name: value}
-
-    def copy(self) -> PendingMessage:
-        """A copy that shares only what cannot change."""
-        return attrs.evolve(self, properties=dict(self.properties))
-
-    def restore(self, earlier: PendingMessage) -> None:
-        """Become what a copy was: used when a plugin raised halfway through its changes."""
-        for name in self._FIELDS:
-            setattr(self, name, getattr(earlier, name))
-
-    _FIELDS: ClassVar[tuple[str, ...]] = ()
-
-
-PendingMessage._FIELDS = tuple(field.name for field in attrs.fields(PendingMessage))
 
 
 @attrs.frozen

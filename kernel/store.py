@@ -27,7 +27,8 @@ from verniermq.kernel.commitlog.lock import AbortMark, StoreLock
 from verniermq.kernel.commitlog.log import CommitLog, SegmentInfo
 from verniermq.kernel.commitlog.recovery import Progress, Recovery
 from verniermq.kernel.config.schema import StoreSettings
-from verniermq.kernel.dispatch.dispatcher import Appended, Dispatcher, DispatchEvent, Listener, TagsCoder
+from verniermq.kernel.dispatch.dispatcher import Dispatcher, Listener, TagsCoder
+from verniermq.kernel.dispatch.event import Appended, DispatchEvent
 from verniermq.kernel.errors import StoreError
 from verniermq.kernel.message import PendingMessage
 from verniermq.kernel.storereader import StoreReader

@@ -22,7 +22,8 @@ from verniermq.kernel.commitlog.record import (
     WITHOUT_ENTRY,
 )
 from verniermq.kernel.commitlog.whole import SECTOR
-from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
+from verniermq.kernel.dispatch.dispatcher import Dispatcher
+from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, PropertiesTooLarge, StoreNotWritable
 from verniermq.kernel.message import PendingMessage, Property, format_properties, tags_code
 

@@ -31,7 +31,8 @@ from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.record import WITHOUT_ENTRY, Layout
 from verniermq.kernel.commitlog.scan import NewerFormat, Scan, bytes_from, event_of, newer_magic, whole_records_after
 from verniermq.kernel.commitlog.whole import NothingWritten, whole_record_at
-from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
+from verniermq.kernel.dispatch.dispatcher import Dispatcher
+from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.errors import CorruptRecord, StoreError
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.mapped import written_end
 from verniermq.kernel.commitlog.record import MAGIC_FAMILY, MAGIC_V1, MAGIC_V2, SIZE_AND_MAGIC, Layout
 from verniermq.kernel.commitlog.whole import NothingWritten, whole_record_at
-from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
+from verniermq.kernel.dispatch.dispatcher import Dispatcher
+from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.errors import CorruptRecord, StoreError
 from verniermq.kernel.message import parse_properties
 

@@ -16,12 +16,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import attrs
-
 from verniermq.kernel.commitlog.record import WITHOUT_ENTRY
 from verniermq.kernel.dispatch.consumequeue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.dispatch.queuefiles import QueueFiles
-from verniermq.kernel.message import Property, offset_message_id, tags_code
+from verniermq.kernel.message import Property, tags_code
 
 logger = logging.getLogger(__name__)
 
@@ -30,46 +29,6 @@ LONGEST_GAP = 1_000_000
 
 TagsCoder = Callable[[Mapping[str, str], int], int]
 """(properties, store timestamp in ms) -> the tags code that the consume queue keeps."""
-
-
-@attrs.define(slots=True, eq=False)
-class Appended:
-    """Where a message went (RocketMQ: ``AppendMessageResult``)."""
-
-    commit_log_offset: int
-    size: int
-    queue_id: int
-    queue_offset: int
-    store_timestamp: int
-    store_host: bytes = attrs.field(repr=False)
-    """Packed, see ``pack_host``."""
-
-    @property
-    def end(self) -> int:
-        """The commit-log offset behind the record: what has to be durable before it may be acknowledged."""
-        return self.commit_log_offset + self.size
-
-    @property
-    def message_id(self) -> str:
-        """The offset message id that the producer is answered."""
-        return offset_message_id(self.store_host, self.commit_log_offset)
-
-
-@attrs.define(slots=True, eq=False)
-class DispatchEvent(Appended):
-    """A message that is in the log now (RocketMQ: ``DispatchRequest``).
-
-    An append's answer is the event itself: one object less to make for each message.
-    """
-
-    topic: str
-    tags_code: int
-    sys_flag: int
-    prepared_transaction_offset: int
-    properties: dict[str, str]
-    born_timestamp: int
-    body_size: int
-    reconsume_times: int
 
 
 Listener = Callable[[Sequence[DispatchEvent]], None]

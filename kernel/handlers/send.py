@@ -10,20 +10,17 @@ import os
 import random
 import struct
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
-
-import attrs
+from typing import TYPE_CHECKING, Any, Final, final
 
 from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, QueueOutOfRange
+from verniermq.kernel.handlers.sendanswer import REGION, send_answer
 from verniermq.kernel.message import RETRY_PREFIX, VALUE_END, PendingMessage, Property, SysFlag, parse_properties
 from verniermq.kernel.remoting import Command, Connection, Handler
 
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
     from verniermq.kernel.store import Appended
-
-REGION: Final = "DefaultRegion"
 
 SHORT_NAMES: Final = {
     "producerGroup": "a",
@@ -45,14 +42,20 @@ _BATCH_HEAD: Final = struct.Struct(">iiiii")
 _SHORT: Final = struct.Struct(">h")
 
 
-@attrs.frozen
+@final
 class Target:
-    """What the path of a message needs to know of its topic."""
+    """What the path of a message needs to know of its topic.
 
-    queues: int
-    write_queues: int
-    concerned: bool
-    """Some plugin wants to see every message to this topic."""
+    Attributes:
+        concerned: Some plugin wants to see every message to this topic.
+    """
+
+    __slots__ = ("concerned", "queues", "write_queues")
+
+    def __init__(self, queues: int, write_queues: int, concerned: bool) -> None:
+        self.queues = queues
+        self.write_queues = write_queues
+        self.concerned = concerned
 
 
 class SendHandler:
@@ -60,6 +63,7 @@ class SendHandler:
         self._broker = broker
         self._store = broker.store
         self._host = broker.host
+        self._synchronous = broker.store.waits_for_disk
         self._targets: dict[str, Target] = {}
         self._stamp = {
             Property.REGION: REGION,
@@ -150,23 +154,21 @@ class SendHandler:
         appended = self._store.append(message)
         if self._host.messages_appended:
             self._broker.note_appended(message, appended)
-        ext = {
-            "msgId": appended.message_id,
-            "queueId": str(queue_id),
-            "queueOffset": str(appended.queue_offset),
-            "transactionId": message.properties[Property.UNIQUE_KEY],
-            "MSG_REGION": REGION,
-            "TRACE_ON": "true",
-        }
+        answer = send_answer(
+            request, appended.message_id, queue_id, appended.queue_offset, message.properties[Property.UNIQUE_KEY]
+        )
         if message.answer_fields:
-            ext.update(message.answer_fields)
-        if self._broker.must_confirm(message.properties):
-            return self._confirmed(request, appended, ext)
-        return request.reply(ResponseCode.SUCCESS, ext)
+            answer.ext.update(message.answer_fields)
+            answer.frame = b""
+        if (self._synchronous or self._host.confirm_append) and self._broker.must_confirm(message.properties):
+            return self._confirmed(answer, appended)
+        return answer
 
-    async def _confirmed(self, request: Command, appended: Appended, ext: dict[str, str]) -> Command:
-        code, remark = await self._broker.confirm(appended)
-        return request.reply(code, ext, remark=remark)
+    async def _confirmed(self, answer: Command, appended: Appended) -> Command:
+        answer.code, answer.remark = await self._broker.confirm(appended)
+        if answer.code != ResponseCode.SUCCESS:
+            answer.frame = b""
+        return answer
 
     # --- batches ---------------------------------------------------------------------------
 
@@ -225,9 +227,8 @@ class SendHandler:
             "MSG_REGION": REGION,
             "TRACE_ON": "true",
         }
-        if self._broker.must_confirm(head.properties):
-            return self._confirmed(request, appended[-1], ext)
-        return request.reply(ResponseCode.SUCCESS, ext)
+        answer = request.reply(ResponseCode.SUCCESS, ext)
+        return self._confirmed(answer, appended[-1]) if self._broker.must_confirm(head.properties) else answer
 
     def _split(self, head: PendingMessage) -> list[PendingMessage]:
         """The messages of a batch: ``size, 0, 0, flag, body length, body, properties length, properties`` each."""
@@ -246,9 +247,11 @@ class SendHandler:
             except (struct.error, ValueError) as error:
                 raise MessageIllegal(f"message {len(messages)} of the batch, at byte {position}: {error}") from error
             properties = parse_properties(text)
-            message = attrs.evolve(
-                head, body=bytes(data[position + 20 : body_end]), flag=flag, properties=properties, properties_text=text
-            )
+            message = head.copy()
+            message.body = bytes(data[position + 20 : body_end])
+            message.flag = flag
+            message.properties = properties
+            message.properties_text = text
             if Property.UNIQUE_KEY not in properties:
                 message.set_property(Property.UNIQUE_KEY, unique_key())
             messages.append(message)

@@ -6,7 +6,7 @@ Read in this order: ``command`` (one request or answer), ``json_header`` and ``b
 """
 
 from verniermq.kernel.remoting.address import parse_address
-from verniermq.kernel.remoting.client import connect, connect_as
+from verniermq.kernel.remoting.client import connect
 from verniermq.kernel.remoting.command import Command, Piece, request_name
 from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler
 from verniermq.kernel.remoting.frame import FrameDecoder
@@ -26,7 +26,6 @@ __all__ = [
     "RemotingServer",
     "Tls",
     "connect",
-    "connect_as",
     "load_tls",
     "parse_address",
     "request_name",

@@ -8,14 +8,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import cast
 
 from verniermq.kernel.errors import PeerUnreachable
 from verniermq.kernel.remoting.address import parse_address
 from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Guard, Handler
 from verniermq.kernel.remoting.limits import RemotingLimits
-
-Opened = TypeVar("Opened", bound=Connection)
 
 
 async def connect(
@@ -35,21 +33,6 @@ async def connect(
     Raises:
         PeerUnreachable: nobody listens there, the name is unknown, or it took longer than ``timeout`` seconds.
     """
-    return await connect_as(Connection, address, handlers, timeout, limits=limits, guards=guards, clock=clock, tls=tls)
-
-
-async def connect_as(
-    kind: type[Opened],
-    address: str,
-    handlers: Mapping[int, Handler] = NO_HANDLERS,
-    timeout: float = 3.0,
-    *,
-    limits: RemotingLimits | None = None,
-    guards: tuple[Guard, ...] = (),
-    clock: Callable[[], float] = time.monotonic,
-    tls: ssl.SSLContext | None = None,
-) -> Opened:
-    """The same with a connection of another class, one that adds something."""
     try:
         host, port = parse_address(address)
     except ValueError as error:
@@ -57,8 +40,8 @@ async def connect_as(
     limits = limits or RemotingLimits()
     try:
         async with asyncio.timeout(timeout):
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: kind(handlers, limits, guards, clock), host, port, ssl=tls
+            _, protocol = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(handlers, limits, guards, clock).as_protocol(), host, port, ssl=tls
             )
     except TimeoutError:
         raise PeerUnreachable(address, f"no connection within {timeout:g} s") from None
@@ -69,4 +52,4 @@ async def connect_as(
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise PeerUnreachable(address, reason) from error
-    return connection
+    return cast(Connection, protocol)

@@ -12,8 +12,6 @@ import struct
 from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar, final, overload
 
-import attrs
-
 from verniermq.kernel.codes import PROTOCOL_LANGUAGE, PROTOCOL_VERSION, RequestCode
 from verniermq.kernel.errors import BadField, FrameTooLarge, MissingField
 from verniermq.kernel.remoting.binary_header import encode_binary_header
@@ -42,24 +40,50 @@ def request_name(code: int) -> str:
 
 
 @final
-@attrs.define(eq=False)
 class Command:
-    """A request or an answer. Made for every message, hence small and with no check of its own."""
+    """A request or an answer. Made for every message, hence small and with no check of its own.
 
-    code: int
-    opaque: int = 0
-    flag: int = 0
-    ext: dict[str, str] = attrs.Factory(dict)
-    """The fields of the header, by their wire names, always as text."""
-    remark: str = ""
-    """In an answer: the text for a human."""
-    language: str = PROTOCOL_LANGUAGE
-    version: int = PROTOCOL_VERSION
-    body: bytes = attrs.field(default=b"", repr=lambda body: f"<{len(body)} bytes>")
-    binary: bool = False
-    """The form of the header; an answer takes that of its request."""
-    pieces: Sequence[Piece] = attrs.field(default=(), repr=False)
-    """More of the body, when it is sent in pieces that are not worth putting together first."""
+    Attributes:
+        ext: The fields of the header, by their wire names, always as text.
+        remark: In an answer: the text for a human.
+        binary: The form of the header; an answer takes that of its request.
+        pieces: More of the body, when it is sent in pieces that are not worth putting together first.
+        frame: The command as it goes onto the wire, where whoever made it had a quicker way to write it.
+    """
+
+    __slots__ = ("binary", "body", "code", "ext", "flag", "frame", "language", "opaque", "pieces", "remark", "version")
+
+    def __init__(
+        self,
+        code: int,
+        opaque: int = 0,
+        flag: int = 0,
+        ext: dict[str, str] | None = None,
+        remark: str = "",
+        language: str = PROTOCOL_LANGUAGE,
+        version: int = PROTOCOL_VERSION,
+        body: bytes = b"",
+        binary: bool = False,
+        pieces: Sequence[Piece] = (),
+    ) -> None:
+        self.code = code
+        self.opaque = opaque
+        self.flag = flag
+        self.ext: dict[str, str] = {} if ext is None else ext
+        self.remark = remark
+        self.language = language
+        self.version = version
+        self.body = body
+        self.binary = binary
+        self.pieces = pieces
+        self.frame = b""
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self.ext.items())
+        return (
+            f"<Command {request_name(self.code)} opaque={self.opaque} flag={self.flag} remark={self.remark!r}"
+            f" {{{fields}}} body of {len(self.body) + sum(map(len, self.pieces))} bytes>"
+        )
 
     @classmethod
     def request(
@@ -76,7 +100,7 @@ class Command:
         return cls(
             code,
             flag=ONEWAY_FLAG if oneway else 0,
-            ext=ext if ext is not None else {},
+            ext=ext,
             remark=remark,
             body=body,
             binary=binary,
@@ -190,6 +214,9 @@ class Command:
         Raises:
             FrameTooLarge: it would have more than ``max_frame_size`` bytes.
         """
+        if self.frame:
+            parts.append(self.frame)
+            return len(self.frame)
         encode = encode_binary_header if self.binary else encode_json_header
         header = encode(
             self.code, self.opaque, self.flag, self.ext, self.remark, self.language, self.version

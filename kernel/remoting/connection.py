@@ -5,9 +5,9 @@ answer to its request. So this one class serves the peers that connect to us and
 
 ::
 
-    socket -> data_received -> FrameDecoder -> request -> guards -> handler -> answer -.
-                                            -> answer  -> the task that waits for it    |
-    socket <- one write for all answers of the chunk, or of the turn of the loop <------'
+    socket -> data_received -> FrameDecoder -> request -> guards -> handler -> answer -> Outbox
+                                            -> answer  -> asking.py: whoever waits for it
+    socket <- one write for all answers of the turn of the loop <- Outbox
 
 Nothing that happens on one connection is felt on another: what a handler raises becomes an answer, bytes that are
 no frame close this connection only, and a peer that does not read its answers is not read from either.
@@ -20,14 +20,13 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, TypeAlias, cast
-
-import attrs
+from typing import Any, Final, TypeAlias, cast, final
 
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import Busy, ConnectionLost, RequestRefused, RequestTimeout
 from verniermq.kernel.message import unpack_host
 from verniermq.kernel.remoting.address import pack_peer
+from verniermq.kernel.remoting.asking import Answered, Asking
 from verniermq.kernel.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, Piece, request_name
 from verniermq.kernel.remoting.frame import FrameDecoder
 from verniermq.kernel.remoting.limits import RemotingLimits
@@ -42,71 +41,103 @@ Handler: TypeAlias = Callable[[Command, "Connection"], Answer | Coroutine[Any, A
 Guard: TypeAlias = Callable[[Command, "Connection"], Awaitable[None] | None]
 """Asked before each handler. It raises ``RequestRefused``, or returns ``None``, or something to wait for."""
 
-Answered: TypeAlias = Callable[[Command | None, Exception | None], None]
-"""Hears how a request ended: with an answer, or with an error."""
-
-EXPIRY_TICK: Final = 0.1
-"""Seconds. Requests whose time ends within the same tick share a timer."""
-LARGEST_OPAQUE: Final = 2**31 - 1
 LONGEST_REMARK: Final = 4096
 """Characters of an error that a peer gets to see."""
 NO_HANDLERS: Final[Mapping[int, Handler]] = {}
 
 
-@attrs.define(eq=False)
-class Connection(asyncio.Protocol):
-    """One peer. The server and :func:`~verniermq.kernel.remoting.client.connect` make these."""
+@final
+class Outbox:
+    """The connections that have something to write, to be written when the turn of the loop ends.
 
-    handlers: Mapping[int, Handler] = NO_HANDLERS
-    limits: RemotingLimits = attrs.Factory(RemotingLimits)
-    guards: tuple[Guard, ...] = ()
-    clock: Callable[[], float] = time.monotonic
-    accepted: bool = False
-    """The peer connected to us. Such a peer is not read from while it does not read; see ``pause_writing``."""
-    on_open: Callable[[Connection], None] | None = None
-    on_close: list[Callable[[Connection], None]] = attrs.Factory(list)
-    """Called once each, in order, when the connection is gone."""
-    on_refused: Callable[[Command, Connection, Exception], None] | None = None
-    """Called when a request of the peer was refused, or failed."""
+    Shared by the connections of a server. A write wakes the peer; written one right after the other, the answers of
+    a turn wake it once instead of once each, and the broker has taken in all that had come by then.
+    """
 
-    peer_address: str = attrs.field(default="", init=False)
-    """``10.0.0.5:43210`` or ``[2001:db8::5]:43210``."""
-    packed_host: bytes = attrs.field(default=bytes(8), init=False)
-    """The same as a record keeps it, see :func:`~verniermq.kernel.message.pack_host`."""
-    attributes: dict[str, Any] = attrs.field(factory=dict, init=False)
-    """Whatever plugins want to remember of this peer, by a name that starts with the plugin's."""
-    language: str = attrs.field(default="", init=False)
-    version: int = attrs.field(default=0, init=False)
-    binary: bool = attrs.field(default=False, init=False)
-    """These three are of the last request received; our own requests take its form of header."""
-    last_active: float = attrs.field(default=0.0, init=False)
-    """When something was last read or written, by ``clock``."""
-    closed: bool = attrs.field(default=False, init=False)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: list[Connection] = []
 
-    _transport: asyncio.Transport = attrs.field(default=cast(asyncio.Transport, None), init=False)
-    _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop, init=False)
-    _decoder: FrameDecoder = attrs.field(init=False)
-    _parts: list[Piece] = attrs.field(factory=list, init=False)
-    """What will be written when this turn ends."""
-    _parts_size: int = attrs.field(default=0, init=False)
-    """Bytes in there that did not come from ``_serve``, which counts its own."""
-    _flush_due: bool = attrs.field(default=False, init=False)
-    """Somebody will flush at the end of this turn already."""
-    _paused: bool = attrs.field(default=False, init=False)
-    _writable: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
-    _backlog: list[Command] = attrs.field(factory=list, init=False)
-    """Requests that were decoded before the peer's answers filled the buffer; served when it has read them."""
-    _last_opaque: int = attrs.field(default=0, init=False)
-    _waiting: dict[int, asyncio.Future[Command]] = attrs.field(factory=dict, init=False)
-    _begun: dict[int, Answered] = attrs.field(factory=dict, init=False)
-    """The same for requests of :meth:`begin`."""
-    _due: dict[int, list[int]] = attrs.field(factory=dict, init=False)
-    """Tick → the opaques that have to be answered by then."""
-    _tasks: set[asyncio.Task[None]] = attrs.field(factory=set, init=False)
-    _gone: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    def add(self, connection: Connection) -> None:
+        """Have this one flushed when the turn ends."""
+        if not self._waiting:
+            self._loop.call_soon(self.flush)
+        self._waiting.append(connection)
 
-    def __attrs_post_init__(self) -> None:
-        self._decoder = FrameDecoder(self.limits)
+    def flush(self) -> None:
+        """Write everything now."""
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            connection.flush()
+
+
+@final
+class Connection:
+    """One peer. The server and :func:`~verniermq.kernel.remoting.client.connect` make these.
+
+    Attributes:
+        accepted: The peer connected to us. Such a peer is not read from while it does not read; see ``pause_writing``.
+        on_close: Called once each, in order, when the connection is gone.
+        on_refused: Called when a request of the peer was refused, or failed.
+        sift: Sees the bytes that come before the decoder does, and returns those that it leaves to it.
+        peer_address: ``10.0.0.5:43210`` or ``[2001:db8::5]:43210``.
+        packed_host: The same as a record keeps it, see :func:`~verniermq.kernel.message.pack_host`.
+        attributes: Whatever plugins want to remember of this peer, by a name that starts with the plugin's.
+        language, version, binary: Of the last request received; our own requests take its form of header.
+        last_active: When something was last read or written, by ``clock``.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler] = NO_HANDLERS,
+        limits: RemotingLimits | None = None,
+        guards: tuple[Guard, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+        accepted: bool = False,
+        on_open: Callable[[Connection], None] | None = None,
+        outbox: Outbox | None = None,
+    ) -> None:
+        limits = limits or RemotingLimits()
+        loop = asyncio.get_running_loop()
+        self.handlers = handlers
+        self.limits = limits
+        self.guards = guards
+        self.clock = clock
+        self.accepted = accepted
+        self.on_open = on_open
+        self.on_close: list[Callable[[Connection], None]] = []
+        self.on_refused: Callable[[Command, Connection, Exception], None] | None = None
+        self.sift: Callable[[bytes], bytes] | None = None
+        self.peer_address = ""
+        self.packed_host = bytes(8)
+        self.attributes: dict[str, Any] = {}
+        self.language = ""
+        self.version = 0
+        self.binary = False
+        self.last_active = 0.0
+        self.closed = False
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._loop = loop
+        self._largest = limits.max_frame_size
+        self._room = limits.write_buffer_high
+        self._decoder = FrameDecoder(limits)
+        self._asking = Asking(loop)
+        self._outbox = Outbox(loop) if outbox is None else outbox
+        self._parts: list[Piece] = []
+        """What will be written when this turn ends."""
+        self._parts_size = 0
+        self._flush_due = False
+        """It is in the outbox already."""
+        self._paused = False
+        self._writable = asyncio.Event()
+        self._backlog: list[Command] = []
+        """Requests that were decoded before the peer's answers filled the buffer; served when it has read them."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gone = asyncio.Event()
+
+    def as_protocol(self) -> asyncio.Protocol:
+        """Itself, for the event loop. It has the methods of a protocol and no such base, for the sake of speed."""
+        return cast(asyncio.Protocol, self)
 
     # --- what the event loop calls ---------------------------------------------------------
 
@@ -117,7 +148,7 @@ class Connection(asyncio.Protocol):
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.packed_host = pack_peer(transport.get_extra_info("peername"))
-        self.peer_address = unpack_host(self.packed_host)
+        self.peer_address = self._asking.peer = unpack_host(self.packed_host)
         self.last_active = self.clock()
         self._writable.set()
         if self.on_open is not None:
@@ -125,16 +156,23 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self.clock()
-        commands = self._decoder.feed(data)
+        if self.sift is not None:
+            data = self.sift(data)
+        decoder = self._decoder
+        commands = decoder.feed(data)
         if self._backlog:
             self._backlog += commands
         else:
             self._serve(commands)
-        if self._decoder.error is not None and not self.closed:
+        if decoder.error is not None and not self.closed:
             logger.warning(
-                "connection closed, its bytes are no frame peer=%s reason=%s", self.peer_address, self._decoder.error
+                "connection closed, its bytes are no frame peer=%s reason=%s", self.peer_address, decoder.error
             )
             self.close()
+
+    def eof_received(self) -> bool:
+        """The peer will send nothing more: close this side too."""
+        return False
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than we write.
@@ -159,14 +197,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._parts.clear()
         self._backlog.clear()
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(ConnectionLost(self.peer_address))
-        self._waiting.clear()
-        begun, self._begun = self._begun, {}
-        self._due.clear()
-        for answered in begun.values():
-            self._tell(answered, None, ConnectionLost(self.peer_address))
+        self._asking.connection_lost()
         self._writable.set()
         self._gone.set()
         for callback in self.on_close:
@@ -178,16 +209,13 @@ class Connection(asyncio.Protocol):
     # --- requests of the peer --------------------------------------------------------------
 
     def _serve(self, commands: list[Command]) -> None:
-        """Answer every request of a chunk, and write the answers at once. Each message comes through here."""
-        self._flush_due = True
+        """Answer every request of a chunk, onto what is written when the turn ends. Each message comes through here."""
         handlers = self.handlers
         parts = self._parts
-        largest = self.limits.max_frame_size
-        room = self.limits.write_buffer_high
         for command in commands:
             flag = command.flag
             if flag & RESPONSE_FLAG:
-                self._take_answer(command)
+                self._asking.take(command)
                 continue
             self.language = command.language
             self.version = command.version
@@ -199,20 +227,15 @@ class Connection(asyncio.Protocol):
                 result = self._guarded(handler, command) if self.guards else handler(command, self)
                 if result is None:
                     continue
-                if result.__class__ is not Command:
-                    self._start(command, cast(Coroutine[Any, Any, Answer], result))
+                if not isinstance(result, Command):
+                    self._start(command, result)
                 elif not flag & ONEWAY_FLAG:
-                    room -= result.encode_onto(parts, largest)
+                    self._flush_soon(result.encode_onto(parts, self._largest))
             except Exception as error:
                 self._refuse(command, error)
-            if room < 0:
-                self._flush()
-                self._flush_due = True
-                if self._paused and self.accepted:
-                    self._backlog = commands[commands.index(command) + 1 :]
-                    break
-                room = self.limits.write_buffer_high
-        self._flush()
+            if self._paused and self.accepted:
+                self._backlog = commands[commands.index(command) + 1 :]
+                break
 
     def _serve_backlog(self) -> None:
         if self.closed or self._paused:
@@ -269,7 +292,7 @@ class Connection(asyncio.Protocol):
         if request.flag & ONEWAY_FLAG or self.closed:
             return
         try:
-            size = response.encode_onto(self._parts, self.limits.max_frame_size)
+            size = response.encode_onto(self._parts, self._largest)
         except Exception as error:
             self._refuse(request, error)
         else:
@@ -305,16 +328,9 @@ class Connection(asyncio.Protocol):
             await self._wait_until_writable(command, timeout)
         if self.closed:
             raise ConnectionLost(self.peer_address)
-        future: asyncio.Future[Command] = self._loop.create_future()
-        opaque = self._number(command)
-        self._waiting[opaque] = future
-        timer = self._loop.call_later(timeout, self._expire, future, command.code, timeout)
-        try:
-            self._send(command)
-            return await future
-        finally:
-            timer.cancel()
-            self._waiting.pop(opaque, None)
+        opaque = self._asking.number(command)
+        self._send(command)
+        return await self._asking.wait_for(opaque, command.code, timeout)
 
     def begin(self, command: Command, timeout: float, answered: Answered) -> None:
         """Send a request and return at once; ``answered`` is called with the answer, or with an error instead.
@@ -327,28 +343,9 @@ class Connection(asyncio.Protocol):
         """
         if self.closed:
             raise ConnectionLost(self.peer_address)
-        opaque = self._number(command)
+        opaque = self._asking.number(command)
         self._send(command)
-        self._begun[opaque] = answered
-        tick = int((self._loop.time() + timeout) / EXPIRY_TICK) + 1
-        due = self._due.get(tick)
-        if due is None:
-            due = self._due[tick] = []
-            self._loop.call_at(tick * EXPIRY_TICK, self._expire_begun, tick, command.code, timeout)
-        due.append(opaque)
-
-    def _expire_begun(self, tick: int, code: int, timeout: float) -> None:
-        begun = self._begun
-        for opaque in self._due.pop(tick, ()):
-            answered = begun.pop(opaque, None)
-            if answered is not None:
-                self._tell(answered, None, RequestTimeout(self.peer_address, request_name(code), timeout))
-
-    def _tell(self, answered: Answered, response: Command | None, error: Exception | None) -> None:
-        try:
-            answered(response, error)
-        except Exception:
-            logger.exception("callback failed after a request peer=%s", self.peer_address)
+        self._asking.call(opaque, command.code, timeout, answered)
 
     @property
     def is_writable(self) -> bool:
@@ -360,7 +357,7 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return False
         command.flag |= ONEWAY_FLAG
-        self._number(command)
+        self._asking.number(command)
         self._send(command)
         return True
 
@@ -376,22 +373,16 @@ class Connection(asyncio.Protocol):
         Raises:
             ConnectionLost: the peer is gone.
         """
-        self._flush()
+        self.flush()
         while self._paused and not self.closed:
             await self._writable.wait()
         if self.closed:
             raise ConnectionLost(self.peer_address)
 
-    def _number(self, command: Command) -> int:
-        # From 1: a client of Node takes 0 for "none".
-        self._last_opaque = opaque = self._last_opaque + 1 if self._last_opaque < LARGEST_OPAQUE else 1
-        command.opaque = opaque
-        return opaque
-
     def _send(self, command: Command) -> None:
         if self.binary:
             command.binary = True
-        self._flush_soon(command.encode_onto(self._parts, self.limits.max_frame_size))
+        self._flush_soon(command.encode_onto(self._parts, self._largest))
 
     async def _wait_until_writable(self, command: Command, timeout: float) -> None:
         try:
@@ -402,33 +393,19 @@ class Connection(asyncio.Protocol):
         except TimeoutError:
             raise RequestTimeout(self.peer_address, request_name(command.code), timeout) from None
 
-    def _expire(self, future: asyncio.Future[Command], code: int, timeout: float) -> None:
-        if not future.done():
-            future.set_exception(RequestTimeout(self.peer_address, request_name(code), timeout))
-
-    def _take_answer(self, response: Command) -> None:
-        answered = self._begun.pop(response.opaque, None)
-        if answered is not None:
-            self._tell(answered, response, None)
-            return
-        future = self._waiting.get(response.opaque)
-        if future is None or future.done():
-            logger.debug("answer that nobody waits for peer=%s opaque=%d", self.peer_address, response.opaque)
-        else:
-            future.set_result(response)
-
     # --- writing and closing ---------------------------------------------------------------
 
     def _flush_soon(self, size: int) -> None:
         self._parts_size += size
-        if self._parts_size > self.limits.write_buffer_high:
+        if self._parts_size > self._room:
             # Much at once: written now, so that whoever looks at the buffer next sees how full it is.
-            self._flush()
+            self.flush()
         elif not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self._outbox.add(self)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what was answered and asked so far."""
         self._flush_due = False
         self._parts_size = 0
         parts = self._parts
@@ -450,7 +427,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Write what was answered so far, then close. Does nothing when closed already."""
         if not self.closed:
-            self._flush()
+            self.flush()
             self.closed = True
             self._transport.close()
 

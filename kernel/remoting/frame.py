@@ -8,8 +8,7 @@ happens here.
 from __future__ import annotations
 
 import struct
-
-import attrs
+from typing import Final, final
 
 from verniermq.kernel.errors import ProtocolError
 from verniermq.kernel.remoting.binary_header import decode_binary_header
@@ -20,28 +19,27 @@ from verniermq.kernel.remoting.limits import RemotingLimits
 _unpack_length = struct.Struct(">i").unpack_from
 _unpack_words = struct.Struct(">iI").unpack_from
 
-_JSON = 0
-_BINARY = 1
-_SMALLEST_LENGTH = 4
+_JSON: Final = 0
+_BINARY: Final = 1
+_SMALLEST_LENGTH: Final = 4
 
 
-@attrs.define(eq=False)
+@final
 class FrameDecoder:
-    """Turns one peer's bytes into commands."""
+    """Turns one peer's bytes into commands.
 
-    limits: RemotingLimits = attrs.Factory(RemotingLimits)
-    error: ProtocolError | None = attrs.field(default=None, init=False)
-    """Why the bytes after the last command are no frame. Nothing after them can be trusted, so nothing is read."""
-    _unfinished: bytearray = attrs.field(factory=bytearray, init=False)
-    _needed: int = attrs.field(default=0, init=False)
-    """How many bytes the unfinished frame must have before it is worth another look; 0 when there is none."""
+    Attributes:
+        error: Why the bytes after the last command are no frame. Nothing after them can be trusted, so nothing is read.
+    """
 
-    _longest: int = attrs.field(init=False)
-    _longest_header: int = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, limits: RemotingLimits | None = None) -> None:
+        self.limits = limits or RemotingLimits()
+        self.error: ProtocolError | None = None
         self._longest = self.limits.max_frame_size - 4
         self._longest_header = self.limits.max_header_size
+        self._unfinished = bytearray()
+        self._needed = 0
+        """How many bytes the unfinished frame must have before it is worth another look; 0 when there is none."""
 
     def feed(self, chunk: bytes) -> list[Command]:
         """The commands that this chunk completes, in order; then look at ``error``."""

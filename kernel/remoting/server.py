@@ -24,7 +24,7 @@ import attrs
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import ListenFailed, RequestRefused
 from verniermq.kernel.remoting.command import Command
-from verniermq.kernel.remoting.connection import Connection, Guard, Handler
+from verniermq.kernel.remoting.connection import Connection, Guard, Handler, Outbox
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.tls import Door, Listener, Tls
 
@@ -54,6 +54,7 @@ class RemotingServer:
     _listeners: list[asyncio.Server | Listener] = attrs.field(factory=list, init=False)
     _sweep_timer: asyncio.TimerHandle | None = attrs.field(default=None, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
+    _outbox: Outbox | None = attrs.field(default=None, init=False)
     _door: Door | None = attrs.field(init=False)
 
     @_door.default
@@ -138,8 +139,12 @@ class RemotingServer:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _make_connection(self) -> Connection:
-        return Connection(self.handlers, self.limits, self.guards, self.clock, accepted=True, on_open=self._admit)
+    def _make_connection(self) -> asyncio.Protocol:
+        if self._outbox is None:
+            self._outbox = Outbox(asyncio.get_running_loop())
+        return Connection(
+            self.handlers, self.limits, self.guards, self.clock, accepted=True, on_open=self._admit, outbox=self._outbox
+        ).as_protocol()
 
     def _admit(self, connection: Connection) -> None:
         if self._stopping or len(self.connections) >= self.limits.max_connections:

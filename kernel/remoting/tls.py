@@ -24,7 +24,6 @@ from typing import Final, Literal, TypeAlias
 import attrs
 
 from verniermq.kernel.errors import ConfigError
-from verniermq.kernel.remoting.connection import Connection
 from verniermq.kernel.remoting.limits import RemotingLimits
 
 logger = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ class Door:
     """Accepts newcomers; each becomes a connection when it is known how it speaks, or is gone."""
 
     tls: Tls
-    make: Callable[[], Connection]
+    make: Callable[[], asyncio.Protocol]
     limits: RemotingLimits
     newcomers: set[Newcomer] = attrs.field(factory=set, init=False)
 

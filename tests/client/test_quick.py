@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from verniermq.client import Admin, Message, Producer, SendResult, SendStatus
 from verniermq.client.errors import BadAnswer, SendFailed
 from verniermq.client.outgoing import Preparer
-from verniermq.client.quick import SMALL, QuickConnection
+from verniermq.client.quick import SMALL, QuickRequests
 from verniermq.kernel import (
     Command,
     Connection,
@@ -27,7 +27,7 @@ from verniermq.kernel import (
     ResponseCode,
     UnexpectedAnswer,
 )
-from verniermq.kernel.remoting import FrameDecoder, connect_as
+from verniermq.kernel.remoting import FrameDecoder, connect
 from verniermq.kernel.testing import running_broker
 
 pytestmark = pytest.mark.anyio
@@ -106,19 +106,20 @@ def test_however_the_bytes_are_cut_each_answer_reaches_whoever_waits_for_it(
     sizes: list[int], quick: list[bool], cuts: list[int]
 ) -> None:
     async def run() -> None:
-        connection = QuickConnection()
+        connection = Connection()
+        requests = QuickRequests(connection)
         heard: list[Any] = []
         frames = b""
         expected_quick, general = [], {}
         for number, size in enumerate(sizes):
             if quick[number] and not size:
-                opaque = connection.next_opaque()
-                connection._awaited[opaque] = Waiting(heard)
+                opaque = requests.next_opaque()
+                requests._awaited[opaque] = Waiting(heard)
                 expected_quick.append(opaque)
                 frames += answer(opaque)
             else:
                 future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-                connection._waiting[number + 1] = future
+                connection._asking._futures[number + 1] = future
                 general[future] = b"x" * size
                 frames += answer(number + 1, b"x" * size)
 
@@ -137,10 +138,11 @@ def test_however_the_bytes_are_cut_each_answer_reaches_whoever_waits_for_it(
 
 async def test_a_request_of_the_peer_with_an_awaited_number_is_no_answer() -> None:
     served: list[int] = []
-    connection = QuickConnection({40: lambda request, _: served.append(request.opaque)})
+    connection = Connection({40: lambda request, _: served.append(request.opaque)})
+    requests = QuickRequests(connection)
     heard: list[Any] = []
-    opaque = connection.next_opaque()
-    connection._awaited[opaque] = Waiting(heard)
+    opaque = requests.next_opaque()
+    requests._awaited[opaque] = Waiting(heard)
 
     connection.data_received(Command(40, opaque, 0).encode())
 
@@ -148,20 +150,20 @@ async def test_a_request_of_the_peer_with_an_awaited_number_is_no_answer() -> No
 
 
 @asynccontextmanager
-async def peer(handler: Any) -> AsyncIterator[tuple[QuickConnection, RemotingServer]]:
+async def peer(handler: Any) -> AsyncIterator[tuple[QuickRequests, RemotingServer]]:
     async with RemotingServer({310: handler}) as server:
         port = await server.listen("127.0.0.1", 0)
-        connection = await connect_as(QuickConnection, f"127.0.0.1:{port}")
+        connection = await connect(f"127.0.0.1:{port}")
         try:
-            yield connection, server
+            yield QuickRequests(connection), server
         finally:
             connection.close()
             await connection.wait_closed()
 
 
-def ask(connection: QuickConnection, waiting: Waiting) -> None:
-    opaque = connection.next_opaque()
-    connection.begin_quick(opaque, Command(310, opaque).encode(), waiting)
+def ask(requests: QuickRequests, waiting: Waiting) -> None:
+    opaque = requests.next_opaque()
+    requests.begin(opaque, Command(310, opaque).encode(), waiting)
 
 
 async def test_a_missing_answer_is_given_up_at_its_own_time() -> None:
@@ -182,7 +184,7 @@ async def test_a_lost_connection_tells_everybody_who_waits() -> None:
         heard: list[Any] = []
         ask(connection, Waiting(heard))
         ask(connection, Waiting(heard))
-        await connection.wait_closed()
+        await connection.connection.wait_closed()
 
     assert len(heard) == 2
 

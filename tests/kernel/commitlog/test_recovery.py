@@ -14,7 +14,7 @@ from verniermq.kernel.clock import ManualClock
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.recovery import DamagedStore, MissingSegment
 from verniermq.kernel.commitlog.scan import NewerFormat, Scan
-from verniermq.kernel.dispatch.dispatcher import DispatchEvent
+from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.errors import SegmentSizeMismatch, StoreError
 from verniermq.kernel.message import SysFlag
 from verniermq.kernel.store import Appended, Store

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from verniermq.kernel.dispatch.dispatcher import Dispatcher, DispatchEvent
+from verniermq.kernel.dispatch.dispatcher import Dispatcher
+from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.message import SysFlag
 
 

@@ -1,0 +1,128 @@
+"""A message between its request and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, final
+
+NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
+LOOPBACK: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+
+
+@final
+class PendingMessage:
+    """A message on its way into the log (RocketMQ: ``MessageExtBrokerInner``).
+
+    Plugins change it in place from ``before_append``: another topic and queue (delay, transaction), other
+    properties. Properties are changed through :meth:`set_property` and :meth:`drop_property`, so that the
+    text the log stores is made anew only when it has to be.
+
+    Attributes:
+        properties_text: The same properties as one text, while nobody changed them; ``None`` afterwards.
+        born_host: Packed, see :func:`~verniermq.kernel.message.pack_host`.
+        tags_code: What the consume queue keeps; ``None`` means the hash of the tags. Delay plugins put a time here.
+        request_fields: The fields of the request that it came with, under their short names; none for the
+            broker's own messages.
+        answer_fields: What plugins add to the answer of the send; see :meth:`add_to_answer`.
+    """
+
+    __slots__ = (
+        "answer_fields",
+        "body",
+        "born_host",
+        "born_timestamp",
+        "flag",
+        "prepared_transaction_offset",
+        "properties",
+        "properties_text",
+        "queue_id",
+        "reconsume_times",
+        "request_fields",
+        "sys_flag",
+        "tags_code",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes | memoryview,
+        properties: dict[str, str],
+        properties_text: str | None = None,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: bytes = LOOPBACK,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        tags_code: int | None = None,
+        request_fields: Mapping[str, str] = NO_FIELDS,
+        answer_fields: Mapping[str, str] = NO_FIELDS,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.body = body
+        self.properties = properties
+        self.properties_text = properties_text
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.born_timestamp = born_timestamp
+        self.born_host = born_host
+        self.reconsume_times = reconsume_times
+        self.prepared_transaction_offset = prepared_transaction_offset
+        self.tags_code = tags_code
+        self.request_fields = request_fields
+        self.answer_fields = answer_fields
+
+    def __repr__(self) -> str:
+        return f"<PendingMessage to {self.topic}:{self.queue_id}, {len(self.body)} bytes, {self.properties}>"
+
+    def set_property(self, name: str, value: str) -> None:
+        self.properties[name] = value
+        self.properties_text = None
+
+    def drop_property(self, name: str) -> None:
+        if self.properties.pop(name, None) is not None:
+            self.properties_text = None
+
+    def add_to_answer(self, name: str, value: str) -> None:
+        """Have a field of its own in the answer that the producer gets. A batch's answer has none."""
+        self.answer_fields = {**self.answer_fields, name: value}
+
+    def copy(self) -> PendingMessage:
+        """A copy that shares only what cannot change."""
+        return PendingMessage(
+            self.topic,
+            self.queue_id,
+            self.body,
+            dict(self.properties),
+            self.properties_text,
+            self.flag,
+            self.sys_flag,
+            self.born_timestamp,
+            self.born_host,
+            self.reconsume_times,
+            self.prepared_transaction_offset,
+            self.tags_code,
+            self.request_fields,
+            self.answer_fields,
+        )
+
+    def restore(self, earlier: PendingMessage) -> None:
+        """Become what a copy was: used when a plugin raised halfway through its changes."""
+        self.topic = earlier.topic
+        self.queue_id = earlier.queue_id
+        self.body = earlier.body
+        self.properties = earlier.properties
+        self.properties_text = earlier.properties_text
+        self.flag = earlier.flag
+        self.sys_flag = earlier.sys_flag
+        self.born_timestamp = earlier.born_timestamp
+        self.born_host = earlier.born_host
+        self.reconsume_times = earlier.reconsume_times
+        self.prepared_transaction_offset = earlier.prepared_transaction_offset
+        self.tags_code = earlier.tags_code
+        self.request_fields = earlier.request_fields
+        self.answer_fields = earlier.answer_fields
