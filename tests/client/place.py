@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from itertools import count
+from math import inf
 from typing import Any, TypeVar
 
 import anyio
@@ -27,6 +28,8 @@ class Place:
     broker: str
     advance: Callable[[float], None] | None = None
     """Moves the broker's clock, where it has one that can be moved."""
+    longest_delay: float = inf
+    """Nothing that a scenario waits for takes the broker longer: where time cannot be moved, so much is enough."""
 
     def name(self, base: str) -> str:
         return f"{base}-{next(_numbers)}"
@@ -36,7 +39,7 @@ class Place:
         if self.advance is not None:
             await anyio.to_thread.run_sync(self.advance, seconds)
         else:
-            await anyio.sleep(seconds)
+            await anyio.sleep(min(seconds, self.longest_delay))
 
     async def topic(self, base: str, queues: int = 4) -> str:
         """A topic of the scenario's own."""

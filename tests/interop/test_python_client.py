@@ -26,6 +26,8 @@ SETTINGS = {
     "transactionCheckInterval": "1000",
     # How long answers wait to be noted together; longer than the interval, and the same one is asked about again.
     "transactionOpBatchInterval": "100",
+    # The level of a first retry is the third, 10 s by default. A wrong one would still take much longer.
+    "messageDelayLevel": "1s 1s 1s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
 }
 
 
@@ -33,7 +35,7 @@ SETTINGS = {
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """One Apache name server and broker for all scenarios; each uses topics and groups of its own."""
     with ApacheBroker(tmp_path_factory.mktemp("apache"), properties=SETTINGS) as running:
-        yield Place(running.namesrv, running.broker)
+        yield Place(running.namesrv, running.broker, longest_delay=2)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
