@@ -22,8 +22,8 @@ Rounds = dict[str, list[dict[str, Measured]]]
 class Line:
     """One row over all rounds: the middle of each side, their ratio, and the ratios of the single rounds.
 
-    A round in which a side has no figure, because messages were lost, makes no ratio; a row without any ratio is
-    neither reached nor missed, and says so.
+    A round in which a side has no figure, because messages failed or did not come within 5 s, makes no ratio; a row
+    without any ratio is neither reached nor missed, and says so.
     """
 
     row: Row
@@ -51,7 +51,7 @@ class Line:
 
     @property
     def losses(self) -> str:
-        """Messages that were refused or never came, by whom."""
+        """Messages that were refused or did not come in time, by whom."""
         lost = {"Apache": self.lost_by_apache, "VernierMQ": self.lost_by_us}
         return ", ".join(f"{side} failed {count:,}" for side, count in lost.items() if count)
 
@@ -78,14 +78,14 @@ def summarise(rounds: Rounds, extent: Extent) -> list[Line]:
 
 
 def _middle(figures: list[Measured]) -> float | None:
-    """The middle round; ``None`` if one has no figure, so that losing messages in some of them never helps."""
+    """The middle round; ``None`` if one has no figure, so that messages that fail never help."""
     known = [figure.value for figure in figures if figure.value is not None]
     return statistics.median(known) if len(known) == len(figures) else None
 
 
 def amount(value: float | None, unit: str) -> str:
     if value is None:
-        return "messages lost"
+        return "not all came"
     digits = 0 if value >= 100 or unit == "messages/s" else 1 if value >= 10 else 2
     return f"{value:,.{digits}f} {unit}"
 
@@ -144,7 +144,8 @@ def markdown(lines: list[Line], count: int, facts: dict[str, str], day: str) -> 
     short = [line.row.title for line in lines if line.is_short]
     unknown = [line.row.title for line in lines if line.ratio is None]
     out += ["", f"Short of the aim: {'; '.join(short)}." if short else "No row is short of its aim."]
-    out += [f"Not comparable, since messages were lost: {'; '.join(unknown)}."] if unknown else []
+    if unknown:
+        out.append(f"Not comparable, since not all messages were taken or came in time: {'; '.join(unknown)}.")
     return "\n".join([*out, ""])
 
 

@@ -64,7 +64,7 @@ class Measured:
     """One figure of one round."""
 
     value: float | None
-    """``None`` where there is no such figure, since messages that it depends on never came."""
+    """``None`` where there is no such figure, since messages that it depends on failed or did not come in time."""
     failed: int = 0
     """Messages that the broker refused or lost meanwhile."""
     broker_cpu: float | None = None

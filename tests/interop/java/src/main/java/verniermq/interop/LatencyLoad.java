@@ -48,7 +48,7 @@ final class LatencyLoad {
         arrived.await(5, TimeUnit.SECONDS);
         LoadClients.close(producer::shutdown);
         LoadClients.close(consumer::shutdown);
-        // What never came counts as worse than anything that did.
+        // What did not come in time counts as worse than anything that did.
         long[] measured = Arrays.stream(took, warmUp, count).map(nanos -> nanos == 0 ? Long.MAX_VALUE : nanos).toArray();
         Arrays.sort(measured);
         out.write("result", "p50", percentile(measured, 0.5), "p99", percentile(measured, 0.99),
@@ -85,7 +85,7 @@ final class LatencyLoad {
         }
     }
 
-    /** @return milliseconds, or null where it is a message that never came: there is no such figure then */
+    /** @return milliseconds, or null where it is a message that did not come in time: there is no such figure then */
     private static Double percentile(long[] sorted, double share) {
         long nanos = sorted[Math.min(sorted.length - 1, (int) (sorted.length * share))];
         return nanos == Long.MAX_VALUE ? null : nanos / 1e6;
