@@ -247,11 +247,11 @@ class SendHandler:
             except (struct.error, ValueError) as error:
                 raise MessageIllegal(f"message {len(messages)} of the batch, at byte {position}: {error}") from error
             properties = parse_properties(text)
-            message = head.copy()
-            message.body = bytes(data[position + 20 : body_end])
-            message.flag = flag
-            message.properties = properties
-            message.properties_text = text
+            message = PendingMessage(
+                head.topic, head.queue_id, bytes(data[position + 20 : body_end]), properties, text, flag,
+                head.sys_flag, head.born_timestamp, head.born_host, head.reconsume_times,
+                request_fields=head.request_fields,
+            )  # fmt: skip
             if Property.UNIQUE_KEY not in properties:
                 message.set_property(Property.UNIQUE_KEY, unique_key())
             messages.append(message)
