@@ -38,6 +38,7 @@ from verniermq.kernel import (
     Size,
     Subscription,
     TopicConfig,
+    gathered,
     hookimpl,
     setting,
 )
@@ -79,12 +80,15 @@ class Plugin:
         self._threads = anyio.CapacityLimiter(self.config.threads)
 
     @hookimpl
+    @gathered
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         self.marks.note(events)
 
     @hookimpl
     def topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
-        self.marks.forget(deleted)
+        if deleted:
+            self._broker.catch_up()  # what is still to be counted belongs to the old ones
+            self.marks.forget(deleted)
 
     @hookimpl
     def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
@@ -95,6 +99,7 @@ class Plugin:
 
     @hookimpl
     def runtime_info(self, broker: Broker) -> Mapping[str, str]:
+        broker.catch_up()
         messages, size = self.marks.totals()
         return {
             "sparkQueues": str(len(self.marks)),
@@ -125,14 +130,15 @@ class Plugin:
             # Retention took the first record while the queue still listed it.
             queue.raise_minimum(self._broker.store.start)
             return self._moved(request, topic, queue_id)
+        record_bytes = chunk.record_bytes
         self.served_records += len(chunk.entries) // 20
-        self.served_bytes += len(chunk.records)
+        self.served_bytes += record_bytes
         ext = {
             **self._bounds(topic, queue_id),
             "nextBeginOffset": str(chunk.next_offset),
-            "recordBytes": str(len(chunk.records)),
+            "recordBytes": str(record_bytes),
         }
-        return request.reply(ResponseCode.SUCCESS, ext, [chunk.records, chunk.entries])
+        return request.reply(ResponseCode.SUCCESS, ext, [*chunk.records, chunk.entries])
 
     def _filter(self, request: Command, topic: str) -> MessageFilter:
         expression = request.text("subscription", "")
@@ -165,6 +171,7 @@ class Plugin:
 
         Topics that do not exist are left out.
         """
+        self._broker.catch_up()
         topics: Iterable[TopicConfig] = self._broker.topics
         if request.body:
             topics = [found for name in _names(request.body) if (found := self._broker.topics.find(name)) is not None]

@@ -189,6 +189,7 @@ async def test_repeats_after_a_crash_are_counted_once(tmp_path: Path) -> None:
         heard = []
         broker.store.listeners.append(heard.append)
         await peer.sent("orders", TAGS="last")
+        broker.catch_up()
         plugin.messages_dispatched(heard[0])
 
         assert plugin.marks.get("orders", 0).messages == 4
@@ -200,6 +201,7 @@ async def test_a_deleted_topic_begins_anew() -> None:
         await peer.sent("orders")
         await peer.ask_well(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
         await peer.sent("orders")
+        broker.catch_up()
 
         assert plugin_of(broker).marks.get("orders", 0).messages == 1
         assert broker.host.active["spark"].calls["messages_dispatched"].failures == 0
