@@ -20,15 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from verniermq.contrib.spark.compression import decompress_bodies
-from verniermq.contrib.spark.properties import Bytes, Ints, Properties, gather
+from verniermq.contrib.spark.places import SMALLEST, corrupt, find_records, parse_entries
+from verniermq.contrib.spark.properties import Bytes, Ints, Properties, gather, is_repeated
 from verniermq.contrib.spark.schema import COLUMNS, arrow_schema
-from verniermq.kernel import CorruptRecord, decode_records, java_hash, unpack_host
+from verniermq.kernel import CorruptRecord, java_hash, unpack_host
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
-
-SMALLEST: Final = 91
-"""A record without body, topic and properties."""
 
 PAD: Final = bytes(128)
 """Read, but never looked at, behind the last record: a head with IPv6 hosts is longer than the shortest record."""
@@ -90,7 +88,7 @@ class Layout:
         """
         data = np.frombuffer(buffer if len(buffer) - end >= len(PAD) else buffer + PAD, dtype=np.uint8)
         if len(starts) and (sizes.min() < SMALLEST or int((starts + sizes).max()) > end):
-            raise _corrupt(buffer[:end])
+            raise corrupt(buffer[:end])
         kinds = (data[starts + 39].astype(np.int64) >> 4) & 3
         heads, fields = _fields(data, starts, kinds)
         widths = np.array([head.itemsize for head in HEADS], dtype=np.int64)[kinds]
@@ -110,15 +108,18 @@ class Layout:
         text_lengths = (data[inside - 2].astype(np.int64) << 8) + data[inside - 1]
         fine &= texts + text_lengths == stops
         if not fine.all():
-            raise _corrupt(buffer[:end])
+            raise corrupt(buffer[:end])
         return cls(data, starts, heads, fields, kinds, bodies, topics, topic_lengths, texts, text_lengths)
 
     def host(self, name: str) -> pa.Array:
-        """A host as text. There are few different ones, so each is written once."""
+        """A host as text. There are few different ones, often only one, so each is written once."""
         if self.heads is not None:
             packed = np.ascontiguousarray(self.heads[name])
             if packed.itemsize == 8:
-                codes = pa.array(packed.view(np.uint64)).dictionary_encode()
+                numbers = packed.view(np.uint64)
+                if len(numbers) and bool(np.all(numbers == numbers[0])):
+                    return pa.repeat(pa.scalar(unpack_host(packed[0].tobytes()), pa.string()), len(numbers))
+                codes = pa.array(numbers).dictionary_encode()
                 hosts = [unpack_host(struct.pack("=Q", number)) for number in codes.dictionary.to_pylist()]
                 return pa.array(hosts, pa.string()).take(codes.indices)
         bit, at = (1, 48) if name == "bornHost" else (2, 64)
@@ -143,9 +144,13 @@ class Layout:
 
 
 def _pick(data: Bytes, starts: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """What lies at each place, read as ``kind``: laid over every byte, and picked where something begins."""
-    everywhere: npt.NDArray[Any] = np.ndarray((len(data) - kind.itemsize + 1,), kind, data.data, strides=(1,))
-    return everywhere[starts]
+    """What lies at each place, read as ``kind``: laid over every byte, and picked where something begins.
+
+    Picked as bytes without a meaning, which numpy copies whole; with fields it would copy them one by one.
+    """
+    plain = np.dtype(f"V{kind.itemsize}")
+    everywhere: npt.NDArray[Any] = np.ndarray((len(data) - kind.itemsize + 1,), plain, data.data, strides=(1,))
+    return everywhere[starts].view(kind)
 
 
 def _fields(
@@ -164,41 +169,6 @@ def _fields(
         for name in _NUMBERS:
             fields[name][rows] = heads[name]
     return None, fields
-
-
-def _corrupt(records: bytes) -> CorruptRecord:
-    """Have the kernel's decoder say what is wrong; it knows all the ways."""
-    try:
-        decode_records(records)
-    except CorruptRecord as error:
-        return error
-    return CorruptRecord(0, "the records are whole, but not of the sizes that the consume queue has")
-
-
-def find_records(buffer: bytes) -> tuple[Ints, Ints]:
-    """Where records begin that lie one after the other, and their sizes, when no consume queue says so.
-
-    Raises:
-        CorruptRecord: something between them is no record.
-    """
-    starts: list[int] = []
-    position, end = 0, len(buffer)
-    unpack = struct.Struct(">i").unpack_from
-    while position < end:
-        size = unpack(buffer, position)[0] if end - position >= 4 else 0
-        if size < SMALLEST or position + size > end:
-            raise _corrupt(buffer)
-        starts.append(position)
-        position += size
-    edges = np.array([*starts, position], dtype=np.int64)
-    return edges[:-1], np.diff(edges)
-
-
-def parse_entries(entries: bytes) -> tuple[Ints, Ints, Ints]:
-    """Where records begin in a chunk, their sizes, and their tags codes, from the consume-queue entries behind it."""
-    table = np.frombuffer(entries, dtype=np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")]))
-    sizes = table["size"].astype(np.int64)
-    return np.cumsum(sizes) - sizes, sizes, table["code"].astype(np.int64)
 
 
 def decode_columns(
@@ -228,7 +198,7 @@ def decode_columns(
     try:
         return _Columns(layout, codes, decompress).batch(columns)
     except UnicodeDecodeError:
-        raise _corrupt(buffer[:end]) from None
+        raise corrupt(buffer[:end]) from None
 
 
 @attrs.define(eq=False)
@@ -257,7 +227,10 @@ class _Columns:
         return self._properties
 
     def topic(self) -> pa.Array:
+        """A queue's records have all the same; only a buffer of several topics needs a closer look."""
         topics = gather(self.layout.data, self.layout.topics, self.layout.topic_lengths, pa.binary())
+        if is_repeated(topics, self.layout.topic_lengths, 1) and topics[0].as_py().isascii():
+            return pa.Array.from_buffers(pa.string(), len(topics), topics.buffers())
         codes = topics.dictionary_encode()
         names = [str(name, "utf-8") for name in codes.dictionary.to_pylist()]
         return pa.array(names, pa.string()).take(codes.indices)

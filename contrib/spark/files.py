@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,8 @@ from verniermq.contrib.spark.ranges import ENTRY
 from verniermq.kernel import MessageQueue
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
@@ -153,7 +156,7 @@ class Log:
         self._maps: dict[int, mmap] = {}
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """A record's bytes, or ``None`` when its file is gone."""
+        """Bytes of one file, or ``None`` when it is gone, or ends before them."""
         start = offset - offset % self._size
         found = self._maps.get(start)
         if found is None:
@@ -162,7 +165,14 @@ class Log:
                     found = self._maps[start] = mmap(file.fileno(), 0, access=ACCESS_READ)
             except FileNotFoundError:
                 return None
-        return found[offset - start : offset - start + size]
+        piece = found[offset - start : offset - start + size]
+        return piece if len(piece) == size else None
+
+    def are_in_different_files(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether each record lies in another file than the next one."""
+        files = places // self._size
+        different: npt.NDArray[np.bool_] = files[:-1] != files[1:]
+        return different
 
     def close(self) -> None:
         for one in self._maps.values():
@@ -195,19 +205,14 @@ class FileReader:
         position = span.begin
         while position < span.end:
             entries = read_entries(self._path, span.queue, position, min(STEP, span.end - position))
-            pieces = []
-            for place, size, _ in ENTRY.iter_unpack(entries):
-                piece = self._log.read(place, size)
-                if piece is None:
-                    break
-                pieces.append(piece)
-            if not pieces:
+            count, pieces = self._read(entries)
+            if not count:
                 position = self._skip(span, position)
                 continue
-            position += len(pieces)
+            position += count
             records = b"".join(pieces)
             batch = decode_columns(
-                records + entries[: len(pieces) * ENTRY.size],
+                records + entries[: count * ENTRY.size],
                 test.with_tags(columns),
                 record_bytes=len(records),
                 check_crc=self._options.check_crc,
@@ -216,6 +221,28 @@ class FileReader:
             batch = test.only(batch, columns)
             if batch.num_rows:
                 yield batch
+
+    def _read(self, entries: bytes) -> tuple[int, list[bytes]]:
+        """The records of some entries, up to the first that is gone; those that lie side by side are one piece."""
+        if not entries:
+            return 0, []
+        import numpy as np
+
+        from verniermq.contrib.spark.places import parse_places
+
+        places, sizes = parse_places(entries)
+        ends = places + sizes
+        apart = (ends[:-1] != places[1:]) | self._log.are_in_different_files(places)
+        firsts = np.concatenate(([0], np.flatnonzero(apart) + 1, [len(places)])).tolist()
+        count, pieces = 0, []
+        for first, following in pairwise(firsts):
+            place = int(places[first])
+            piece = self._log.read(place, int(ends[following - 1]) - place)
+            if piece is None:
+                break
+            pieces.append(piece)
+            count = following
+        return count, pieces
 
     def _skip(self, span: Span, position: int) -> int:
         low = StoreFiles(self._options.path).bounds([span.queue])[span.queue].low

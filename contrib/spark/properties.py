@@ -40,6 +40,21 @@ def gather(data: Bytes, starts: Ints, lengths: Ints, kind: pa.DataType) -> pa.Ar
     return whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
+def is_repeated(items: pa.Array, lengths: Ints, period: int) -> bool:
+    """Whether an array of binaries or strings, fresh from :func:`gather`, is its first few items again and again."""
+    if not period or not len(items) or len(items) % period:
+        return False
+    table = lengths.reshape(-1, period)
+    if not bool(np.all(table == table[0])):
+        return False
+    text = items.buffers()[2]
+    size = int(table[0].sum())
+    if not size or text is None:
+        return not size
+    whole = text.slice(0, size * len(table))
+    return bool(whole.equals(pa.py_buffer(text.slice(0, size).to_pybytes() * len(table))))
+
+
 @attrs.define(eq=False, slots=False)
 class Properties:
     """The pairs of all records, one after the other."""
@@ -112,16 +127,37 @@ class Properties:
         return self.name_ends - self.names
 
     @cached_property
-    def name_codes(self) -> tuple[pa.Array, npt.NDArray[np.int32], list[str]]:
-        """The names as an Arrow array, each pair's name as a number, and the names that the numbers mean."""
-        names = gather(self.text, self.names, self.name_lengths, pa.string())
-        codes = names.dictionary_encode()
-        return names, codes.indices.to_numpy(), codes.dictionary.to_pylist()
+    def period(self) -> int:
+        """How many pairs every record has, or 0 if they have not all the same number."""
+        per_record = np.diff(self.first_pair)
+        return int(per_record[0]) if len(per_record) and bool(np.all(per_record == per_record[0])) else 0
+
+    @cached_property
+    def name_texts(self) -> pa.Array:
+        return gather(self.text, self.names, self.name_lengths, pa.string())
+
+    @cached_property
+    def are_alike(self) -> bool:
+        """Whether all records have the same names in the same order, as messages of one producer mostly do."""
+        return is_repeated(self.name_texts, self.name_lengths, self.period)
+
+    @cached_property
+    def name_codes(self) -> tuple[npt.NDArray[np.int32], list[str]]:
+        """Each pair's name as a number, and the names that the numbers mean."""
+        if self.are_alike:
+            codes = self.name_texts.slice(0, self.period).dictionary_encode()
+            return np.tile(codes.indices.to_numpy(), self.records), codes.dictionary.to_pylist()
+        codes = self.name_texts.dictionary_encode()
+        return codes.indices.to_numpy(), codes.dictionary.to_pylist()
 
     # --- one property ----------------------------------------------------------------------
 
     def column(self, name: str) -> pa.Array:
         """One property as a string column, null where a record does not have it. The name has 4 or 8 bytes."""
+        if "name_codes" in self.__dict__ and self.are_alike:
+            dictionary = self.name_codes[1]
+            if name in dictionary and len(dictionary) == self.period:
+                return self._values(slice(dictionary.index(name), None, self.period))
         found = self._pairs_named(name)
         rows = self.record_of_pair[found]
         if len(found) == self.records and bool(np.all(rows[1:] > rows[:-1])):
@@ -133,7 +169,7 @@ class Properties:
 
     def _pairs_named(self, name: str) -> Ints:
         if "name_codes" in self.__dict__:
-            _, codes, dictionary = self.name_codes
+            codes, dictionary = self.name_codes
             return np.flatnonzero(codes == (dictionary.index(name) if name in dictionary else -1))
         wanted = name.encode()
         width = {4: np.uint32, 8: np.uint64}[len(wanted)]
@@ -142,7 +178,7 @@ class Properties:
         found: Ints = candidates[numbers == np.frombuffer(wanted, width)[0]]
         return found
 
-    def _values(self, pairs: Ints) -> pa.Array:
+    def _values(self, pairs: Ints | slice) -> pa.Array:
         starts = self.values[pairs]
         return gather(self.text, starts, self.value_ends[pairs] - starts, pa.string())
 
@@ -150,7 +186,7 @@ class Properties:
 
     def maps(self) -> pa.MapArray:
         """All properties as a column of maps."""
-        names = self.name_codes[0]
+        names = self.name_texts
         repeats = self._repeated_pairs()
         chosen = self
         if len(repeats):
@@ -162,7 +198,9 @@ class Properties:
 
     def _repeated_pairs(self) -> Ints:
         """The pairs whose name comes again later in the same record; there are hardly ever any."""
-        _, codes, dictionary = self.name_codes
+        codes, dictionary = self.name_codes
+        if self.are_alike and len(dictionary) == self.period:
+            return np.empty(0, dtype=np.int64)
         if len(dictionary) <= MOST_NAMES:
             filled = np.flatnonzero(np.diff(self.first_pair))
             starts = self.first_pair[filled]

@@ -7,6 +7,7 @@ after it.
 from __future__ import annotations
 
 import socket
+import struct
 from types import TracebackType
 from typing import BinaryIO, Final, Self, cast
 
@@ -19,6 +20,10 @@ from verniermq.kernel import (
     parse_address,
     request_name,
 )
+
+HEAD: Final = struct.Struct(">iI")
+"""A frame's length, and a word with the header's size in it."""
+HEADER_SIZE: Final = 0xFFFFFF
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 20.0
@@ -66,18 +71,33 @@ class Wire:
             raise self._lost(error) from error
 
     def receive(self) -> Command:
+        """The next answer. Its body goes from the socket into its place; only the header is looked at."""
         try:
-            head = self._read(4)
-            frame = head + self._read(int.from_bytes(head, "big"))
+            head = self._read(HEAD.size)
+            length, word = HEAD.unpack(head)
+            self._decoded(head)
+            header = self._read(word & HEADER_SIZE)
+            body = self._read(length - 4 - len(header))
         except OSError as error:
             raise self._lost(error) from error
+        command = self._decoded(HEAD.pack(4 + len(header), word) + header)[0]
+        # What a broker asks of its clients is not for us.
+        if not command.is_response:
+            return self.receive()
+        command.body = body
+        return command
+
+    def _decoded(self, frame: bytes) -> list[Command]:
+        """
+        Raises:
+            ProtocolError: the peer sent what is no frame.
+        """
         decoder = FrameDecoder()
         commands = decoder.feed(frame)
-        if decoder.error is not None or not commands:
+        if decoder.error is not None:
             self.close()
-            raise decoder.error or ConnectionLost(self.address)
-        # What a broker asks of its clients is not for us.
-        return commands[0] if commands[0].is_response else self.receive()
+            raise decoder.error
+        return commands
 
     def _read(self, size: int) -> bytes:
         data = self._incoming.read(size)

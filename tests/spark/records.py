@@ -56,6 +56,28 @@ def records(draw: st.DrawFn) -> bytes:
     )
 
 
+@st.composite
+def records_alike(draw: st.DrawFn) -> list[bytes]:
+    """Records as one producer makes them: the same names in the same order, but for one that differs perhaps."""
+    names = draw(st.lists(st.sampled_from(["TAGS", "KEYS", "WAIT", "wait", "UNIQ_KEY", "é"]), max_size=5))
+    topic, odd_topic = draw(TOPICS), draw(TOPICS)
+    others = draw(st.permutations(names))
+    odd = draw(st.integers(-1, 5))
+    values = st.text("abc\x01", min_size=draw(st.integers(0, 1)), max_size=4)
+    made = []
+    for number in range(5):
+        magic, field = topic_field(odd_topic if number == odd and draw(st.booleans()) else topic)
+        text = "".join(f"{name}\x01{draw(values)}\x02" for name in (others if number == odd else names))
+        made.append(
+            pack_record(
+                magic, field, b"", text.encode(), queue_id=0, queue_offset=number, commit_log_offset=number,
+                store_timestamp=0, store_host=bytes(8), flag=0, sys_flag=0, born_timestamp=0,
+                born_host=bytes((number == odd, *range(7))), reconsume_times=0, prepared_transaction_offset=0,
+            )
+        )  # fmt: skip
+    return made
+
+
 def entry(record: bytes, tags_code: int) -> bytes:
     """What the consume queue keeps of a record."""
     return struct.pack(">qiq", int.from_bytes(record[28:36], "big", signed=True), len(record), tags_code)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.spark.records import entry, records, rows
+from tests.spark.records import entry, records, records_alike, rows
 from verniermq.contrib.spark.compression import BodyNotReadable
 from verniermq.contrib.spark.decode import decode_columns
 from verniermq.contrib.spark.schema import COLUMNS
@@ -55,6 +55,14 @@ def test_rows_are_what_the_kernel_decodes(made_records: list[bytes]) -> None:
 
     assert batch.schema.names == list(COLUMNS)
     assert table(batch) == rows(chunk)
+
+
+@given(records_alike(), st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True))
+def test_records_that_are_much_alike_are_rows_of_their_own(made_records: list[bytes], columns: list[str]) -> None:
+    chunk = b"".join(made_records)
+
+    assert table(decode_columns(chunk)) == rows(chunk)
+    assert table(decode_columns(chunk, columns)) == [{name: row[name] for name in columns} for row in rows(chunk)]
 
 
 @given(st.lists(records(), min_size=1, max_size=8), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=8, max_size=8))
