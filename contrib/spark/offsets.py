@@ -18,6 +18,9 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """In the place of a number; as for Kafka's users."""
 
+WORTH_A_TASK: Final = 20_000
+"""Messages. To begin and end a task takes Spark and its Python as long as reading about so many."""
+
 
 @attrs.frozen
 class Span:
@@ -91,3 +94,18 @@ def split(spans: Sequence[Span], minimum: int) -> list[Span]:
         edges = [span.begin + len(span) * number // count for number in range(count + 1)]
         pieces += [Span(span.queue, edges[number], edges[number + 1]) for number in range(count)]
     return pieces
+
+
+def packed(spans: Sequence[Span], minimum: int, worth: int = WORTH_A_TASK) -> list[list[Span]]:
+    """The spans of each task: short ones share one, but ``minimum`` tasks stay, if there are so many spans."""
+    tasks: list[list[Span]] = []
+    messages = 0
+    for number, span in enumerate(spans):
+        others = len(spans) - number - 1
+        if tasks and messages < worth and len(tasks) + others >= minimum:
+            tasks[-1].append(span)
+            messages += len(span)
+        else:
+            tasks.append([span])
+            messages = len(span)
+    return tasks

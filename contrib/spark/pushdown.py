@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 
 from verniermq.contrib.spark.offsets import Span
 from verniermq.contrib.spark.plan import Plan, place_of
-from verniermq.contrib.spark.source import BatchReader, read_span
+from verniermq.contrib.spark.source import BatchReader, read_spans
 
 
 class PushingReader(BatchReader):
@@ -98,4 +98,4 @@ class PushingReader(BatchReader):
         options = self.options
         if self.tags and not options.sub_expression and not any("|" in tag or tag.strip() != tag for tag in self.tags):
             options = attrs.evolve(options, sub_expression=" || ".join(sorted(self.tags)), expression_type="TAG")
-        return read_span(options, self.columns, partition)
+        return read_spans(options, self.columns, partition)

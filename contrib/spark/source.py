@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from verniermq.contrib.spark.errors import BadOption
-from verniermq.contrib.spark.offsets import Span
+from verniermq.contrib.spark.offsets import Span, packed
 from verniermq.contrib.spark.options import ReadOptions, WriteOptions
 from verniermq.contrib.spark.plan import Plan, place_of, reader_of
 from verniermq.contrib.spark.schema import TYPES, ddl
@@ -32,10 +32,10 @@ NAME = "verniermq"
 
 
 class SpanPartition(InputPartition):
-    """What one task reads."""
+    """What one task reads, one after the other."""
 
-    def __init__(self, span: Span) -> None:
-        super().__init__(span)
+    def __init__(self, spans: Sequence[Span]) -> None:
+        super().__init__(spans)
 
 
 class VernierMQSource(DataSource):
@@ -91,13 +91,18 @@ def _checked(schema: StructType) -> tuple[str, ...]:
     return tuple(names)
 
 
-def read_span(options: ReadOptions, columns: tuple[str, ...], partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def partitions_of(spans: Sequence[Span], options: ReadOptions) -> list[InputPartition]:
+    return [SpanPartition(some) for some in packed(spans, options.min_partitions)]
+
+
+def read_spans(options: ReadOptions, columns: tuple[str, ...], partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Runs in a task. Spark makes a partition without a value of it when there is nothing to read."""
     if partition.value is None:
         return
     reader = reader_of(options)
     try:
-        yield from reader.batches(partition.value, columns)
+        for span in partition.value:
+            yield from reader.batches(span, columns)
     finally:
         reader.close()
 
@@ -119,7 +124,7 @@ class BatchReader(DataSourceReader):
         return span
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [SpanPartition(span) for span in self.spans()]
+        return partitions_of(self.spans(), self.options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_span(self.options, self.columns, partition)
+        return read_spans(self.options, self.columns, partition)

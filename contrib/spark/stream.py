@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import attrs
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
@@ -18,7 +17,7 @@ from verniermq.contrib.spark.errors import DataLost
 from verniermq.contrib.spark.offsets import Offsets, as_json, from_json, limited
 from verniermq.contrib.spark.options import ReadOptions
 from verniermq.contrib.spark.plan import Plan, place_of
-from verniermq.contrib.spark.source import SpanPartition, read_span
+from verniermq.contrib.spark.source import partitions_of, read_spans
 from verniermq.kernel import MessageQueue
 
 
@@ -82,10 +81,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLost(queue, high, read, why)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [SpanPartition(span) for span in self.plan.between(from_json(start), from_json(end))]
+        return partitions_of(self.plan.between(from_json(start), from_json(end)), self.options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_span(attrs.evolve(self.options), self.columns, partition)
+        return read_spans(self.options, self.columns, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish the group's offsets, if there is a group. Spark does not call this for a stream's last batch."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verniermq.contrib.spark.offsets import Span, as_json, from_json, limited, split
+from verniermq.contrib.spark.offsets import Span, as_json, from_json, limited, packed, split
 from verniermq.kernel import MessageQueue
 
 QUEUES = st.builds(MessageQueue, st.sampled_from(["orders", "paid"]), st.sampled_from(["a", "b"]), st.integers(0, 3))
@@ -48,3 +48,16 @@ def test_parts_cover_the_spans_without_gap_or_overlap(spans: list[Span], minimum
     assert offsets(parts) == offsets(spans)
     assert len(parts) >= min(minimum, sum(map(len, spans)))
     assert all(len(part) for part in parts)
+
+
+@given(st.lists(st.integers(1, 60), max_size=12), st.integers(1, 8))
+def test_short_spans_share_a_task_and_none_is_lost(lengths: list[int], minimum: int) -> None:
+    spans = [Span(MessageQueue("orders", "a", number), 5, 5 + length) for number, length in enumerate(lengths)]
+
+    tasks = packed(spans, minimum, worth=50)
+
+    assert [span for task in tasks for span in task] == spans
+    assert len(tasks) >= min(minimum, len(spans))
+    assert all(sum(map(len, task[:-1])) < 50 for task in tasks)
+    if minimum == 1:
+        assert all(sum(map(len, task)) >= 50 for task in tasks[:-1])
