@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import shutil
 import threading
@@ -28,7 +27,11 @@ import attrs
 
 from verniermq.contrib.spark.cluster import Cluster
 from verniermq.contrib.spark.errors import SparkError
-from verniermq.contrib.spark.offsets import from_json
+from verniermq.contrib.spark.lock import ExportLock
+from verniermq.contrib.spark.losses import skipped_in
+from verniermq.contrib.spark.offsets import Offsets, from_json
+from verniermq.contrib.spark.options import ReadOptions
+from verniermq.contrib.spark.plan import Plan
 from verniermq.contrib.spark.progress import Progress
 from verniermq.contrib.spark.session import session
 from verniermq.contrib.spark.tables import group_rows, write_groups, write_topics
@@ -48,12 +51,13 @@ CONF: Final = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.streaming.stopTimeout": "30s",
     "spark.sql.shuffle.partitions": "4",
+    # A topic called 007 is not the number 7 when the files are looked at again.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
 BUSY_MACHINE: Final = "failed to connect back"
 """Spark gives the Python process of a stream ten seconds to start; on a busy machine it may need longer."""
 START_ATTEMPTS: Final = 5
 POLL_SECONDS: Final = 0.25
-LOCK_WAIT_SECONDS: Final = 30.0
 
 
 @attrs.frozen(kw_only=True)
@@ -91,11 +95,6 @@ class ExportFailed(SparkError):
         super().__init__(f"the export stopped: {why}")
 
 
-class ExportRuns(SparkError):
-    def __init__(self, lock: Path, pids: object) -> None:
-        super().__init__(f"another export writes there already (processes {pids}, see {lock}); stop it first")
-
-
 def run(export: Export, progress: Progress) -> int:
     """Export until everything is there, or until interrupted; return how many rows.
 
@@ -113,9 +112,10 @@ def run(export: Export, progress: Progress) -> int:
         lock.note(_java_pid(spark))
     cluster = Cluster(export.name_server.split(";"), 5.0)
     try:
+        losses = None if export.fail_on_data_loss else Losses(spark, export, first_offsets(export, cluster))
         for attempt in range(START_ATTEMPTS):
             try:
-                return _watch(start(spark, export), export, cluster, progress)
+                return _watch(start(spark, export), export, cluster, progress, losses)
             except ExportFailed as error:
                 if BUSY_MACHINE not in str(error) or attempt == START_ATTEMPTS - 1:
                     raise
@@ -127,20 +127,21 @@ def run(export: Export, progress: Progress) -> int:
             lock.release()
 
 
+def source_options(export: Export) -> dict[str, str]:
+    which = {"subscribe": ",".join(export.topics)} if export.topics else {"subscribePattern": EVERYTHING}
+    return {
+        **which,
+        "nameServer": export.name_server,
+        "startingOffsets": export.starting,
+        "maxOffsetsPerTrigger": str(export.batch_rows),
+        "failOnDataLoss": str(export.fail_on_data_loss).lower(),
+        "retryTimeout": export.retry_timeout,
+    }
+
+
 def start(spark: SparkSession, export: Export) -> StreamingQuery:
     """Start the query; batches run in the background."""
-    reader = (
-        spark.readStream.format("verniermq")
-        .option("nameServer", export.name_server)
-        .option("startingOffsets", export.starting)
-        .option("maxOffsetsPerTrigger", str(export.batch_rows))
-        .option("failOnDataLoss", str(export.fail_on_data_loss).lower())
-        .option("retryTimeout", export.retry_timeout)
-    )
-    if export.topics:
-        reader = reader.option("subscribe", ",".join(export.topics))
-    else:
-        reader = reader.option("subscribePattern", EVERYTHING)
+    reader = spark.readStream.format("verniermq").options(**source_options(export))
     writer = BatchWriter(export)
     stream = reader.load().writeStream.foreachBatch(writer).option("checkpointLocation", export.checkpoint_location)
     if export.interval is None:
@@ -150,6 +151,22 @@ def start(spark: SparkSession, export: Export) -> StreamingQuery:
     query = stream.start()
     writer.started(str(query.id))
     return query
+
+
+def write_messages(rows: DataFrame, out: str, batch: str) -> None:
+    """Write the messages of one batch; what an earlier try of the same batch wrote is replaced."""
+    from pyspark.sql import functions as f
+
+    (
+        rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
+        .withColumn("dt", f.date_format("storeTimestamp", "yyyy-MM-dd"))
+        .withColumn("batch", f.lit(batch))
+        .write.mode("overwrite")
+        .option("partitionOverwriteMode", "dynamic")
+        .option("compression", "zstd")
+        .partitionBy("topic", "dt", "batch")
+        .parquet(f"{out}/messages")
+    )
 
 
 class BatchWriter:
@@ -166,22 +183,11 @@ class BatchWriter:
         self._is_started.set()
 
     def __call__(self, rows: DataFrame, number: int) -> None:
-        from pyspark.sql import functions as f
-
         self._is_started.wait()
         spark = rows.sparkSession
-        batch = f"{self._query_id[:8]}-{number}"
+        batch = batch_name(self._query_id, number)
         out = self._export.out.rstrip("/")
-        (
-            rows.coalesce(spark.sparkContext.defaultParallelism)
-            .withColumn("dt", f.date_format("storeTimestamp", "yyyy-MM-dd"))
-            .withColumn("batch", f.lit(batch))
-            .write.mode("overwrite")
-            .option("partitionOverwriteMode", "dynamic")
-            .option("compression", "zstd")
-            .partitionBy("topic", "dt", "batch")
-            .parquet(f"{out}/messages")
-        )
+        write_messages(rows, out, batch)
         if self._export.tables:
             counts = write_topics(spark, out, batch)
             cluster = Cluster(self._export.name_server.split(";"), 5.0)
@@ -191,15 +197,45 @@ class BatchWriter:
                 cluster.close()
 
 
-def _watch(query: StreamingQuery, export: Export, cluster: Cluster, progress: Progress) -> int:
+def first_offsets(export: Export, cluster: Cluster) -> Offsets:
+    """Where an export begins that never ran before."""
+    plan = Plan(ReadOptions.parse(source_options(export), streaming=True), cluster)
+    return plan.starting(cluster.bounds(plan.queues()))
+
+
+@attrs.frozen
+class Losses:
+    """Looks for what batches lack, in an export that goes on without what is lost."""
+
+    spark: SparkSession
+    export: Export
+    first: Offsets
+
+    def tell(self, one: dict[str, Any], query_id: str, progress: Progress) -> None:
+        batch = batch_name(query_id, one["batchId"])
+        for skipped in skipped_in(self.spark, self.export.out.rstrip("/"), batch, one["sources"][0], self.first):
+            progress.skipped(skipped)
+
+
+def batch_name(query_id: str, number: int) -> str:
+    return f"{query_id[:8]}-{number}"
+
+
+def _watch(
+    query: StreamingQuery, export: Export, cluster: Cluster, progress: Progress, losses: Losses | None
+) -> int:
     seen = -1
     try:
         while True:
             active = query.isActive
             for one in query.recentProgress:
-                if one["batchId"] > seen and one["numInputRows"]:
+                source = one["sources"][0]
+                # A look that found nothing is told too, under the number of the batch that will be next.
+                if one["batchId"] > seen and source["endOffset"] != source["startOffset"]:
                     seen = one["batchId"]
-                    _publish(export, cluster, one["sources"][0])
+                    if losses is not None:
+                        losses.tell(one, str(query.id), progress)
+                    _publish(export, cluster, source)
                     progress.batch(one)
             if not active:
                 break
@@ -241,57 +277,3 @@ def _clean(out: Path | None) -> None:
     for folder in ("messages", "topics", "groups"):
         for left in (out or Path()).joinpath(folder).glob(".spark-staging-*"):
             shutil.rmtree(left, ignore_errors=True)
-
-
-class ExportLock:
-    """A file that names the processes that write to a folder. Killed with -9, Python may be gone before its Java is."""
-
-    def __init__(self, out: Path) -> None:
-        self._path = out / "_export.lock"
-
-    def take(self) -> None:
-        """
-        Raises:
-            ExportRuns: another export does not end.
-        """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + LOCK_WAIT_SECONDS
-        while alive := [pid for pid in self._pids() if pid != os.getpid() and _runs(pid)]:
-            if time.monotonic() > deadline or _is_export(alive[0]):
-                raise ExportRuns(self._path, alive)
-            time.sleep(POLL_SECONDS)
-        self.note(0)
-
-    def note(self, java: int) -> None:
-        self._path.write_text(json.dumps([pid for pid in (os.getpid(), java) if pid]))
-
-    def _pids(self) -> list[int]:
-        try:
-            return [int(pid) for pid in json.loads(self._path.read_text())]
-        except (OSError, ValueError):
-            return []
-
-    def release(self) -> None:
-        self._path.unlink(missing_ok=True)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return True
-
-
-def _is_export(pid: int) -> bool:
-    """Whether it is the Python of an export, which will not end by itself, and not the Java that outlived it."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return b"export" in words and b"spark" in words

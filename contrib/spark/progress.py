@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -13,6 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from verniermq.contrib.spark.offsets import from_json
+
+if TYPE_CHECKING:
+    from verniermq.contrib.spark.losses import Skipped
 
 
 class Progress:
@@ -22,6 +25,7 @@ class Progress:
         self._console = console
         self._live = Live(console=console, transient=True, refresh_per_second=4) if console.is_terminal else None
         self.rows = 0
+        self.lost = 0
         self._lag = 0
         self._rate = 0.0
         self._since = time.monotonic()
@@ -57,13 +61,19 @@ class Progress:
         table.add_row(ProgressBar(total=max(1, self.rows + self._lag), completed=self.rows, width=40), self._line())
         return table
 
+    def skipped(self, what: Skipped) -> None:
+        """Messages were deleted before they could be read, and the export went on without them."""
+        self.lost += what.messages
+        self._console.print(f"skipped: {what} were deleted before they were read", highlight=False)
+
     def interrupted(self) -> None:
         self._console.print("stopped; the next export goes on from here", highlight=False)
 
     def done(self) -> None:
         seconds = time.monotonic() - self._since
+        lost = f"; {self.lost:,} were deleted before they were read" if self.lost else ""
         self._console.print(
-            f"{self.rows:,} rows in {seconds:.1f} s, {self._lag:,} came meanwhile and wait", highlight=False
+            f"{self.rows:,} rows in {seconds:.1f} s, {self._lag:,} came meanwhile and wait{lost}", highlight=False
         )
 
 

@@ -12,29 +12,37 @@ from verniermq.contrib.spark.errors import SparkError
 from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX, MessageQueue, RemotingError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 GROUP_COLUMNS: Final = (
     "group string, topic string, committed bigint, `end` bigint, lag bigint, retries bigint, deadLetters bigint"
 )
 
 
-def write_topics(spark: SparkSession, out: str, batch: str) -> dict[str, int]:
-    """The table ``topics`` of one batch; returns how many messages each topic got."""
+def written(spark: SparkSession, out: str, batch: str) -> DataFrame | None:
+    """The messages of one batch as they were written; ``None`` if it had none, for then it has no folder."""
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as f
 
     try:
-        written = (
+        return (
             spark.read.option("basePath", f"{out}/messages")
             .option("recursiveFileLookup", "false")
             .parquet(f"{out}/messages/topic=*/dt=*/batch={batch}")
         )
     except AnalysisException:
-        return {}  # the batch had no rows, so there is no such folder
+        return None
+
+
+def write_topics(spark: SparkSession, out: str, batch: str) -> dict[str, int]:
+    """The table ``topics`` of one batch; returns how many messages each topic got."""
+    from pyspark.sql import functions as f
+
+    messages = written(spark, out, batch)
+    if messages is None:
+        return {}
     delay = f.unix_millis("storeTimestamp") - f.unix_millis("bornTimestamp")
     seconds = (f.unix_millis(f.max("storeTimestamp")) - f.unix_millis(f.min("storeTimestamp"))) / 1000
-    table = written.groupBy(f.col("topic").cast("string").alias("topic")).agg(
+    table = messages.groupBy(f.col("topic").cast("string").alias("topic")).agg(
         f.count("*").alias("messages"),
         f.sum("size").cast("bigint").alias("bytes"),
         f.min("storeTimestamp").alias("first"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pyarrow.dataset
 import pytest
 from click.testing import CliRunner
@@ -18,9 +22,10 @@ from rich.console import Console
 from tests.spark.conftest import WITH_PLUGIN, Source
 from tests.spark.producing import Producing
 from tests.spark.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
-from verniermq.contrib.spark.export import Export, ExportFailed, ExportRuns, reason_of, run
+from verniermq.contrib.spark.export import Export, ExportFailed, reason_of, run
+from verniermq.contrib.spark.lock import ExportRuns
 from verniermq.contrib.spark.progress import Progress, lag_of
-from verniermq.kernel import RequestCode
+from verniermq.kernel import RequestCode, ResponseCode
 from verniermq.kernel.cli import main
 from verniermq.kernel.testing import broker_process
 
@@ -100,6 +105,56 @@ def test_the_command_shows_rows_and_says_what_retention_took(spark: SparkSession
     rows = parquet(out / "messages")
     assert len({row["queueOffset"] for row in rows}) == len(rows) < 450
     assert max(row["queueOffset"] for row in rows) == 449
+    assert f"skipped: {450 - len(rows)} messages of orders, queue 0 were deleted" in going_on.output
+
+
+def retention_by_request() -> tuple[str, ...]:
+    """Settings with which messages go as soon as an operator says so, and never by themselves."""
+    another_hour = (datetime.now().hour + 12) % 24
+    return (
+        "--set=plugins.retention.max_age=0s", f"--set=plugins.retention.delete_when={another_hour:02d}",
+        "--set=plugins.retention.disk_delete_at=100", "--set=plugins.retention.force=false",
+    )  # fmt: skip
+
+
+class DeletingAfterTheFirstBatch(Progress):
+    """Has the broker delete all old files while the export runs."""
+
+    def __init__(self, producing: Producing) -> None:
+        self.printed = StringIO()
+        super().__init__(Console(file=self.printed, width=200))
+        self._producing = producing
+
+    def batch(self, one: dict[str, Any]) -> None:
+        if not self.rows:
+            answer = self._producing.wire.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+            assert answer.code == ResponseCode.SUCCESS, answer
+        super().batch(one)
+
+
+def test_retention_under_a_running_export_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    settings = (WITH_PLUGIN, *SMALL_SEGMENTS, *retention_by_request())
+    with broker_process(tmp_path / "store", *settings) as process, Producing(process.broker) as producing:
+        what = Export(out=str(out), name_server=process.namesrv, topics=("orders",), batch_rows=60, tables=False)
+        producing.send_many("orders", 400, size=500)
+        with pytest.raises(ExportFailed, match=r"offsets \d+ to \d+ of orders@broker-a:\d are lost: .*deleted"):
+            run(what, DeletingAfterTheFirstBatch(producing))
+        stopped = parquet(out / "messages")
+
+        producing.send_many("orders", 400, size=500)
+        going_on = DeletingAfterTheFirstBatch(producing)
+        run(attrs.evolve(what, fail_on_data_loss=False), going_on)
+
+    rows = parquet(out / "messages")
+    assert 0 < len(stopped) < 400
+    assert len({(row["queueId"], row["queueOffset"]) for row in rows}) == len(rows)
+    printed = going_on.printed.getvalue()
+    for queue in (0, 1):
+        told = re.findall(rf"skipped: (\d+) messages of orders, queue {queue} were deleted", printed)
+        assert sum(map(int, told)) == 400 - sum(row["queueId"] == queue for row in rows)
+    assert going_on.lost == 800 - len(rows) > 0
+    assert f"{going_on.lost} were deleted before they were read" in printed
 
 
 def test_what_a_killed_run_left_is_removed(
