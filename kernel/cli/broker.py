@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -25,7 +24,7 @@ from verniermq.kernel.cli.for_tests import description, run_for_tests
 from verniermq.kernel.cli.options import config_options, configuration_from
 from verniermq.kernel.cli.progress import progress_of
 from verniermq.kernel.config import Configuration
-from verniermq.kernel.loop import backend_options
+from verniermq.kernel.loop import backend_options, collect_garbage_rarely
 
 console = Console(stderr=True, highlight=False)
 
@@ -87,7 +86,7 @@ async def _run(
         async with AsyncExitStack() as stack:
             with progress_of("reading the log", console) as progress:
                 running = await stack.enter_async_context(Broker(configuration, reread=reread, progress=progress))
-            _collect_garbage_rarely()
+            collect_garbage_rarely()
             console.print(_banner(running, time.perf_counter() - started))
             if ready_file is not None:
                 _write_ready_file(ready_file, running)
@@ -97,17 +96,6 @@ async def _run(
                 tasks.cancel_scope.cancel()
     if running.stop_reason:
         raise click.ClickException(running.stop_reason)
-
-
-def _collect_garbage_rarely() -> None:
-    """Set apart what lives as long as the broker, and look for cycles among the rest less often than Python would.
-
-    A message makes a dozen objects and no cycle; by default the collector would run at every fiftieth message, and
-    would walk through all that the imports made every now and then.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 def _set_up_logging(level: str) -> None:

@@ -30,6 +30,7 @@ from anyio.abc import ObjectReceiveStream
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.clock import MovableClock
 from verniermq.kernel.config import Configuration
+from verniermq.kernel.loop import collect_garbage_rarely
 
 
 def description(broker: Broker) -> dict[str, Any]:
@@ -51,6 +52,7 @@ async def run_for_tests(configuration: Configuration) -> None:
         again = True
         while again:
             async with Broker(configuration, clock) as broker:
+                collect_garbage_rarely()
                 _say({"ready": True, **description(broker)})
                 again = await _obey(lines, clock)
                 configuration = _same_ports(configuration, broker)
