@@ -27,6 +27,9 @@ from verniermq.kernel.testing import BrokerProcess, broker_process
 
 SHAPES = [("1 waiting", 1, 1), ("8 waiting", 8, 1), ("64 waiting", 64, 1), ("pipelined, 4 × 64", 4, 64)]
 
+SETTLE_SECONDS = 10.0
+"""Until the files of 10,000 new queues are made and synced: that is the cost of making them, not of having them."""
+
 PROPERTIES = "KEYS\x01order-4711\x02TAGS\x01paid\x02UNIQ_KEY\x017F0000011267000018B4AAC247B70003\x02WAIT\x01true\x02"
 
 
@@ -79,7 +82,8 @@ async def scale(process: BrokerProcess, size: int, seconds: float, console: Cons
     """The same rate with many topics and with many connections that do nothing."""
 
     async def rate() -> float:
-        return await drive(process.broker, frames(8, size, False), window=1, seconds=seconds)
+        rates = [await drive(process.broker, frames(8, size, False), window=1, seconds=seconds) for _ in range(3)]
+        return sorted(rates)[1]
 
     table = Table("8 waiting connections, and", "messages/s", title="what else there is")
     alone = await rate()
@@ -88,6 +92,7 @@ async def scale(process: BrokerProcess, size: int, seconds: float, console: Cons
     with console.status("creating 10,000 topics"):
         for number in range(10_000):
             await connection.request(send_request(f"scale-{number}", 0, 100))
+        await anyio.sleep(SETTLE_SECONDS)
     table.add_row("10,000 topics with messages", f"{await rate():,.0f}")
     idle = [await connect(process.broker) for _ in range(2_000)]
     table.add_row("… and 2,000 idle connections", f"{await rate():,.0f}")
