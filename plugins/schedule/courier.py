@@ -25,6 +25,7 @@ from verniermq.kernel import (
     Property,
     StoredMessage,
     StoreNotWritable,
+    TopicConfig,
 )
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,10 @@ class Courier:
         Returns in the same turn of the loop in which it appended, so a caller that notes its progress next
         cannot be cancelled between the two.
         """
+        if message.topic not in self.broker.topics:
+            # Its send created the topic, and a crash came before that was written down.
+            queues = message.queue_id + 1
+            self.broker.topics.ensure(TopicConfig(message.topic, queues, queues))
         refused = False
         while True:
             try:

@@ -119,6 +119,19 @@ async def test_what_fell_due_while_the_broker_was_down_comes_at_its_start_in_ord
         assert await client.bodies("orders") == [b"0", b"1", b"2", b"much later"]
 
 
+async def test_a_topic_that_a_crash_forgot_is_there_again_when_its_message_comes(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with served(tmp_path, clock) as (_, client):
+        await client.sent("new", b"later", queue=2, DELAY=3)
+    for kept in (tmp_path / "config").glob("topics.json*"):
+        kept.unlink()  # as if the broker was killed before the new topic was written down
+
+    async with served(tmp_path, clock) as (_, client):
+        await clock.advance(10)
+
+        assert await client.bodies("new", 2) == [b"later"]
+
+
 async def test_nothing_comes_twice_after_an_orderly_stop(tmp_path: Path) -> None:
     clock = ManualClock()
     for _ in range(3):
