@@ -10,7 +10,7 @@ DEV    := $(VENV)/.installed-dev
 PIP    := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 FOLDERS := kernel plugins client contrib
 
-.PHONY: help run test test-kernel test-rest check interop interop-one interop-two interop-again bench clean
+.PHONY: help run test test-kernel test-rest check interop bench clean
 
 help:            ## List the targets
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,28 +32,11 @@ check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports 
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# Other people's servers take their time to start and to stop, so half of the tests run beside the other half. On a busy
-# machine a test's patience may end all the same, so what failed is tried once more, alone; a defect fails twice.
-INTEROP_LONG := $(addprefix tests/interop/,spark test_python_client.py test_store_both_ways.py test_kinds_txn_pop.py)
-INTEROP_ONE  := $(BIN)/python -m pytest $(INTEROP_LONG) -o cache_dir=.pytest_cache/interop-one
-INTEROP_TWO  := $(BIN)/python -m pytest tests/interop $(INTEROP_LONG:%=--ignore=%) -o cache_dir=.pytest_cache/interop-two
-AGAIN        := --last-failed --lfnf=none
+# Other people's servers take their time on a busy machine, and a test's patience ends; a defect fails twice.
+INTEROP := $(BIN)/python -m pytest tests/interop -o cache_dir=.pytest_cache/interop
 
 interop: $(DEV) ## Drive a broker with the real Java, Go and Node clients
-	@rm -f build/interop-*.failed
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target interop-one interop-two \
-		|| (echo "Once more, alone, what failed among the others:" && $(MAKE) --no-print-directory interop-again)
-
-interop-one: $(DEV)
-	@$(INTEROP_ONE) || (mkdir -p build && touch build/$@.failed && false)
-
-interop-two: $(DEV)
-	@$(INTEROP_TWO) || (mkdir -p build && touch build/$@.failed && false)
-
-interop-again: $(DEV)
-	@ls build/interop-*.failed >/dev/null
-	@test ! -e build/interop-one.failed || $(INTEROP_ONE) $(AGAIN)
-	@test ! -e build/interop-two.failed || $(INTEROP_TWO) $(AGAIN)
+	@$(INTEROP) || (echo "Once more, alone, what failed among the others:" && $(INTEROP) --last-failed --lfnf=none)
 
 bench: $(DEV)  ## Measure side by side with Apache's broker (BENCH=--quick: under 3 minutes)
 	@$(BIN)/python bench/apache.py $(BENCH)
