@@ -103,7 +103,7 @@ class StoreFiles:
         return low
 
 
-def _store_timestamp(record: bytes) -> int:
+def _store_timestamp(record: memoryview) -> int:
     at = 68 if record[39] & 0x10 else 56
     return int.from_bytes(record[at : at + 8], "big", signed=True)
 
@@ -153,16 +153,16 @@ class Log:
         self._folder = store / "commitlog"
         starts = _starts(self._folder)
         self._size = (self._folder / f"{starts[0]:020d}").stat().st_size if starts else 1
-        self._maps: dict[int, mmap] = {}
+        self._maps: dict[int, memoryview] = {}
 
-    def read(self, offset: int, size: int) -> bytes | None:
+    def read(self, offset: int, size: int) -> memoryview | None:
         """Bytes of one file, or ``None`` when it is gone, or ends before them."""
         start = offset - offset % self._size
         found = self._maps.get(start)
         if found is None:
             try:
                 with (self._folder / f"{start:020d}").open("rb") as file:
-                    found = self._maps[start] = mmap(file.fileno(), 0, access=ACCESS_READ)
+                    found = self._maps[start] = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
             except FileNotFoundError:
                 return None
         piece = found[offset - start : offset - start + size]
@@ -175,8 +175,7 @@ class Log:
         return different
 
     def close(self) -> None:
-        for one in self._maps.values():
-            one.close()
+        """A file is let go when the last piece of it is."""
         self._maps.clear()
 
 
@@ -210,11 +209,10 @@ class FileReader:
                 position = self._skip(span, position)
                 continue
             position += count
-            records = b"".join(pieces)
             batch = decode_columns(
-                records + entries[: count * ENTRY.size],
+                b"".join([*pieces, entries[: count * ENTRY.size]]),
                 test.with_tags(columns),
-                record_bytes=len(records),
+                record_bytes=sum(map(len, pieces)),
                 check_crc=self._options.check_crc,
                 decompress=self._options.decompress,
             )
@@ -222,7 +220,7 @@ class FileReader:
             if batch.num_rows:
                 yield batch
 
-    def _read(self, entries: bytes) -> tuple[int, list[bytes]]:
+    def _read(self, entries: bytes) -> tuple[int, list[memoryview]]:
         """The records of some entries, up to the first that is gone; those that lie side by side are one piece."""
         if not entries:
             return 0, []
