@@ -53,7 +53,7 @@ def export(out: Path, source: Source, *topics: str, **changes: Any) -> int:
         return run(what, shown)
 
 
-def test_every_message_is_in_parquet_once_and_the_next_run_goes_on(
+def test_every_message_is_in_parquet_once_and_the_next_run_cleans_up_and_goes_on(
     spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path
 ) -> None:
     bodies = producing.send_many(topic, 30)
@@ -66,9 +66,14 @@ def test_every_message_is_in_parquet_once_and_the_next_run_goes_on(
     first = export(tmp_path, source, topic, dead, group="exporters")
     bodies += [b"later"]
     producing.send(topic, b"later")
+    left_by_a_killed_run = tmp_path / "messages" / ".spark-staging-1234"
+    (left_by_a_killed_run / "topic=x").mkdir(parents=True)
+    (tmp_path / "_export.lock").write_text("[999999999]")
     second = export(tmp_path, source, topic, dead, group="exporters")
 
     assert (first, second) == (31, 1)
+    assert not left_by_a_killed_run.exists()
+    assert not (tmp_path / "_export.lock").exists()
     rows = parquet(tmp_path / "messages")
     assert sorted(row["body"] for row in rows if row["topic"] == topic) == sorted(bodies)
     assert [row["body"] for row in rows if row["topic"] == dead] == [b"given up"]
@@ -155,21 +160,6 @@ def test_retention_under_a_running_export_is_told(spark: SparkSession, tmp_path:
         assert sum(map(int, told)) == 400 - sum(row["queueId"] == queue for row in rows)
     assert going_on.lost == 800 - len(rows) > 0
     assert f"{going_on.lost} were deleted before they were read" in printed
-
-
-def test_what_a_killed_run_left_is_removed(
-    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path
-) -> None:
-    producing.send_many(topic, 3)
-    left = tmp_path / "messages" / ".spark-staging-1234" / "topic=x"
-    left.mkdir(parents=True)
-    (tmp_path / "_export.lock").write_text("[999999999]")
-
-    export(tmp_path, source, topic, tables=False)
-
-    assert not left.parent.exists()
-    assert not (tmp_path / "_export.lock").exists()
-    assert len(parquet(tmp_path / "messages")) == 3
 
 
 def test_a_second_export_to_the_same_folder_is_refused(source: Source, tmp_path: Path) -> None:
