@@ -28,8 +28,6 @@ DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Rows come from Python processes: a Unix socket costs both sides less than TCP to oneself does.
-    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
