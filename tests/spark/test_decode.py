@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.spark.records import entry, records, records_alike, rows
@@ -46,6 +46,7 @@ def outcome(decode: Callable[[], object]) -> object:
         return str(error)
 
 
+@settings(deadline=None)
 @given(st.lists(records(), max_size=12))
 @example([])
 def test_rows_are_what_the_kernel_decodes(made_records: list[bytes]) -> None:
@@ -57,6 +58,7 @@ def test_rows_are_what_the_kernel_decodes(made_records: list[bytes]) -> None:
     assert table(batch) == rows(chunk)
 
 
+@settings(deadline=None)
 @given(records_alike(), st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True))
 def test_records_that_are_much_alike_are_rows_of_their_own(made_records: list[bytes], columns: list[str]) -> None:
     chunk = b"".join(made_records)
@@ -65,6 +67,7 @@ def test_records_that_are_much_alike_are_rows_of_their_own(made_records: list[by
     assert table(decode_columns(chunk, columns)) == [{name: row[name] for name in columns} for row in rows(chunk)]
 
 
+@settings(deadline=None)
 @given(st.lists(records(), min_size=1, max_size=8), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=8, max_size=8))
 def test_the_tags_code_is_the_one_that_the_queue_has(made_records: list[bytes], codes: list[int]) -> None:
     chunk = b"".join(made_records)
@@ -76,6 +79,7 @@ def test_the_tags_code_is_the_one_that_the_queue_has(made_records: list[bytes], 
     assert table(batch) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(records(), max_size=8), st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True))
 def test_columns_alone_are_as_in_the_whole_table(made_records: list[bytes], columns: list[str]) -> None:
     chunk = b"".join(made_records)
@@ -86,6 +90,7 @@ def test_columns_alone_are_as_in_the_whole_table(made_records: list[bytes], colu
     assert table(batch) == [{name: row[name] for name in columns} for row in rows(chunk)]
 
 
+@settings(deadline=None)
 @given(st.lists(records(), min_size=1, max_size=4), st.data())
 def test_damaged_bytes_are_the_same_error_or_the_same_rows(made_records: list[bytes], data: st.DataObject) -> None:
     chunk = bytearray(b"".join(made_records))

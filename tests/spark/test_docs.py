@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.conftest import WITH_PLUGIN
+from tests.spark.conftest import WITH_PLUGIN, Source
+from tests.spark.producing import Producing
 from verniermq.contrib.spark.options import READ, WRITE
 from verniermq.contrib.spark.schema import COLUMNS
 from verniermq.kernel.testing import broker_process
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MANUAL = Path(__file__).parents[2] / "docs" / "spark.md"
+README = Path(__file__).parents[2] / "README.md"
 
 
 def test_the_walk_through_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,6 +32,23 @@ def test_the_walk_through_runs(spark: SparkSession, tmp_path: Path, capsys: pyte
     chart = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
     assert [line.split("█")[0].strip() for line in chart] == ["card expired", "no such account"]
     assert sum(int(found[1]) for line in chart if (found := re.search(r"(\d+) messages", line))) == 134
+
+
+@pytest.mark.parametrize("page", [README, MANUAL], ids=["README", "manual"])
+def test_the_first_example_runs(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, page: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    producing.send_many(topic, 7, TAGS="paid")
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    program = next(block for block in blocks if "verniermq.contrib.spark" in block)
+    subscribe = '.option("subscribe", "orders")'
+    assert subscribe in program
+    here = f'.option("nameServer", "{source()["nameServer"]}").option("subscribe", "{topic}")'
+
+    exec(compile(program.replace(subscribe, here), str(page), "exec"), {})
+
+    assert re.search(r"\|paid\| +7\|", capsys.readouterr().out)
 
 
 def test_every_option_and_column_is_described() -> None:
