@@ -1,94 +1,66 @@
 """How fast Spark reads topics, beside what else it could read, and what that costs those who send.
 
-``python bench/spark.py`` fills a broker, then measures in one run, each the middle of several rounds:
+``python bench/spark.py`` fills a broker, then measures in one run. Java needs a while until it is fast, so everything
+runs a few times before it counts; then all take turns, and the middle one of several rounds counts.
 
-- decoding records into Arrow columns, on one core (CPU time, since a machine may be busy with something else);
-- Spark scanning a topic beside Spark scanning the same rows from Parquet, and beside the ordinary pull;
-- the export into Parquet;
-- the rate of sends without the plugin, with it, and while Spark reads all the time.
+- Decoding records into Arrow columns, on one core (CPU time, since a machine may be busy with something else).
+- Spark scanning a topic, from the broker and from its files, beside Spark scanning the same rows from Parquet, and with
+  the ordinary pull. Once all columns of every row go through Spark, once only the bodies' lengths are summed up.
+- The same for batches that are ready before the clock starts, so that nothing is fetched or decoded: what Spark itself
+  takes to get rows from Python. No source in Python can be faster.
+- The export into Parquet, beside the ready batches written by Spark in the same layout.
+- For all of these the CPU time of Java, its Pythons and the broker: here they share the cores, elsewhere they need not.
+- The rate of sends without the plugin, with it, and while an export runs all the time.
 """
 
 from __future__ import annotations
 
-import random
 import statistics
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from itertools import count
+from operator import truediv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import attrs
 import click
+import pyarrow as pa
+from cpu import WHO, Clock, Rate
 from load import drive
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from rich.console import Console
 from rich.table import Table
-from send import frames
+from send import frames as send_frames
+from spark_rows import QUEUES, fill, first_chunk
 
-from verniermq.contrib.spark.cluster import expect
 from verniermq.contrib.spark.decode import decode_columns
-from verniermq.contrib.spark.export import Export, run
+from verniermq.contrib.spark.export import Export, run, write_messages
 from verniermq.contrib.spark.progress import Progress
-from verniermq.contrib.spark.schema import COLUMNS
+from verniermq.contrib.spark.schema import COLUMNS, ddl
 from verniermq.contrib.spark.session import session
-from verniermq.contrib.spark.sink import batch_item
-from verniermq.contrib.spark.wire import Wire
-from verniermq.kernel import RequestCode
+from verniermq.kernel import Command
 from verniermq.kernel.loop import backend_options
 from verniermq.kernel.testing import broker_process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 WITH_PLUGIN = '--set=plugins.enable=["default", "spark"]'
+CONF = {
+    "spark.driver.memory": "2g",
+    # What docs/spark.md recommends for large reads.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
 LARGE_FILES = ("--set=store.segment_size=1GiB", "--set=store.queue_entries=300000")
-PER_REQUEST = 500
-QUEUES = 4
 
 
-def properties(number: int) -> dict[str, str]:
-    """What a message of an ordinary client carries, about 150 bytes."""
-    return {
-        "KEYS": f"order-{number}", "TAGS": random.choice(("paid", "refunded")), "WAIT": "true",
-        "UNIQ_KEY": f"{random.getrandbits(64):016X}18B4AAC2{number:08X}", "MSG_REGION": "DefaultRegion",
-        "TRACE_ON": "true",
-    }  # fmt: skip
-
-
-def body(number: int) -> bytes:
-    """An order as JSON, about 120 bytes, no two alike: columns of equal values would flatter Parquet."""
-    customer, amount, place = random.getrandbits(96), random.randrange(1, 100_000), random.getrandbits(64)
-    return b'{"order":%d,"customer":"%024x","cents":%d,"place":"%016x","paid":true}' % (number, customer, amount, place)
-
-
-def fill(address: str, topic: str, rows: int) -> None:
-    wire = Wire(address)
-    fields = {
-        "topic": topic, "readQueueNums": str(QUEUES), "writeQueueNums": str(QUEUES), "perm": "6",
-        "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG",
-    }  # fmt: skip
-    expect(wire.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields), RequestCode.UPDATE_AND_CREATE_TOPIC, address)
-    for start in range(0, rows, PER_REQUEST):
-        numbers = range(start, min(start + PER_REQUEST, rows))
-        items = b"".join([batch_item(body(number), properties(number), 0) for number in numbers])
-        ext = {
-            "a": "bench", "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(start // PER_REQUEST % QUEUES),
-            "f": "0", "g": str(int(time.time() * 1000)), "h": "0", "i": "", "j": "0", "m": "true",
-        }  # fmt: skip
-        expect(wire.ask(RequestCode.SEND_BATCH_MESSAGE, ext, items), RequestCode.SEND_BATCH_MESSAGE, address)
-    wire.close()
-
-
-def middle(rounds: int, measure: Callable[[], float]) -> float:
-    return statistics.median(measure() for _ in range(rounds))
-
-
-def decoding(address: str, topic: str, table: Table) -> None:
-    wire = Wire(address)
-    ext = {"topic": topic, "queueId": "0", "beginOffset": "0", "endOffset": "16384"}
-    answer = wire.ask(RequestCode.READ_QUEUE_RANGE, ext)
-    wire.close()
+def decoding(answer: Command, table: Table) -> None:
     record_bytes = int(answer.ext["recordBytes"])
 
     def rate(columns: tuple[str, ...]) -> float:
@@ -99,110 +71,225 @@ def decoding(address: str, topic: str, table: Table) -> None:
             best = max(best, rows / (time.process_time() - started))
         return best
 
-    count = decode_columns(answer.body, ("size",), record_bytes=record_bytes).num_rows
+    number = decode_columns(answer.body, ("size",), record_bytes=record_bytes).num_rows
     without = tuple(name for name in COLUMNS if name != "properties")
-    table.add_row(f"decode, records of {record_bytes // count} bytes, all columns", f"{rate(COLUMNS):,.0f}", "")
-    table.add_row("decode, without the properties", f"{rate(without):,.0f}", "")
+    table.add_row(f"decode on one core, records of {record_bytes // number} bytes", f"{rate(COLUMNS):,.0f}")
+    table.add_row("decode on one core, without the properties", f"{rate(without):,.0f}")
+    table.add_section()
 
 
-def scan(frame: DataFrame, rows: int) -> float:
-    """Rows a second through Spark into nothing; every column is read."""
-    started = time.perf_counter()
+class Ready(DataSource):
+    """Batches that lie in a file, again and again: a source that costs nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ready"
+
+    def schema(self) -> str:
+        return ddl(self.options["columns"].split(","))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ReadyReader(dict(self.options))
+
+
+class ReadyReader(DataSourceReader):
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(QUEUES)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_file(self.options["path"]) as file:
+            batch = file.get_batch(0).select(self.options["columns"].split(","))
+        left = int(self.options["rows"]) // QUEUES
+        while left > 0:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+
+
+def scan(frame: DataFrame) -> None:
+    """Through Spark into nothing; every column of every row is made."""
     frame.write.format("noop").mode("overwrite").save()
-    return rows / (time.perf_counter() - started)
 
 
-def reading(spark: SparkSession, source: dict[str, str], rows: int, rounds: int, folder: Path, table: Table) -> None:
-    def topic(**more: str) -> DataFrame:
-        return spark.read.format("verniermq").options(**source, **more).load()
-
-    topic().write.option("compression", "zstd").parquet(str(folder / "same"))
-    parquet = spark.read.parquet(str(folder / "same"))
-    scan(topic(), rows)
-    scan(parquet, rows)
-    of_topic, of_parquet = [], []
-    for _ in range(rounds):
-        of_topic.append(scan(topic(), rows))
-        of_parquet.append(scan(parquet, rows))
-    ours, theirs = statistics.median(of_topic), statistics.median(of_parquet)
-    pulled = scan(topic(reader="pull"), rows)
-    table.add_row("Spark scans the topic", f"{ours:,.0f}", f"{ours / theirs:.2f}")
-    table.add_row("Spark scans the same rows in Parquet", f"{theirs:,.0f}", "1.00")
-    table.add_row("Spark scans the topic with ordinary pulls", f"{pulled:,.0f}", f"{pulled / theirs:.2f}")
+def lengths(frame: DataFrame) -> None:
+    frame.selectExpr("count(*)", "sum(length(body))").collect()
 
 
-def exporting(name_server: str, rows: int, folder: Path, console: Console, table: Table) -> None:
-    def rate(name: str, **changes: Any) -> float:
+def new_table(title: str, ratio: str) -> Table:
+    return Table("what", "rows/s", ratio, *(f"{who}, µs/row" for who in WHO), title=title)
+
+
+def show(table: Table, found: dict[str, Rate], base: str) -> None:
+    for name, rate in found.items():
+        ratio = f"{rate.rows / found[base].rows:.2f}"
+        table.add_row(name, f"{rate.rows:,.0f}", ratio, *(f"{rate.cpu[who]:.1f}" for who in WHO))
+    table.add_section()
+
+
+@attrs.frozen
+class Frames:
+    """The same rows from everywhere."""
+
+    spark: SparkSession
+    source: dict[str, str]
+    rows: int
+    folder: Path
+
+    def topic(self, **more: str) -> DataFrame:
+        return self.spark.read.format("verniermq").options(**self.source, **more).load()
+
+    def files(self, **more: str) -> DataFrame:
+        """The topic where Spark sees the broker's disk."""
+        return self.topic(path=str(self.folder / "store"), **more)
+
+    def parquet(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.folder / "same"))
+
+    def ready(self, columns: Sequence[str] = COLUMNS) -> DataFrame:
+        options = {"path": str(self.folder / "ready"), "columns": ",".join(columns), "rows": str(self.rows)}
+        return self.spark.read.format("ready").options(**options).load()
+
+    def prepare(self, answer: Command) -> None:
+        """Write the Parquet files, and a chunk as it came from the broker as a batch that is ready."""
+        self.spark.dataSource.register(Ready)
+        self.topic().write.option("compression", "zstd").parquet(str(self.folder / "same"))
+        batch = decode_columns(answer.body, COLUMNS, record_bytes=int(answer.ext["recordBytes"]))
+        with pa.ipc.new_file(str(self.folder / "ready"), batch.schema) as file:
+            file.write_batch(batch)
+
+
+def reading(frames: Frames, clock: Clock, table: Table) -> None:
+    found = clock.rates(
+        {
+            "all columns: the topic": lambda: scan(frames.topic()),
+            "all columns: the topic, path=": lambda: scan(frames.files()),
+            "all columns: Parquet": lambda: scan(frames.parquet()),
+            "all columns: ready batches": lambda: scan(frames.ready()),
+        }
+    )
+    once = attrs.evolve(clock, rounds=1, warm=0)
+    found |= once.rates({"all columns: the topic, ordinary pulls": lambda: scan(frames.topic(reader="pull"))})
+    show(table, found, "all columns: Parquet")
+    found = clock.rates(
+        {
+            "length of bodies: the topic": lambda: lengths(frames.topic(columns="body")),
+            "length of bodies: the topic, path=": lambda: lengths(frames.files(columns="body")),
+            "length of bodies: Parquet": lambda: lengths(frames.parquet()),
+            "length of bodies: ready batches": lambda: lengths(frames.ready(["body"])),
+        }
+    )
+    show(table, found, "length of bodies: Parquet")
+
+
+class Exports:
+    """Exports of the whole topic, each into a new folder."""
+
+    def __init__(self, name_server: str, rows: int, folder: Path) -> None:
+        self._what = Export(out="", name_server=name_server, topics=("rows",), batch_rows=rows)
+        self._rows = rows
+        self._folders = (folder / f"export-{number}" for number in count())
+
+    def run(self, **changes: Any) -> None:
         with Progress(Console(quiet=True)) as progress:
-            started = time.perf_counter()
-            what = Export(
-                out=str(folder / name), name_server=name_server, topics=("rows",), batch_rows=rows, **changes
-            )
-            assert run(what, progress) == rows
-        return rows / (time.perf_counter() - started)
+            assert run(attrs.evolve(self._what, out=str(next(self._folders)), **changes), progress) >= self._rows
 
-    table.add_row("export into Parquet", f"{rate('messages-only', tables=False):,.0f}", "")
-    table.add_row("export into Parquet, with tables", f"{rate('with-tables'):,.0f}", "")
+    def ready(self, rows: DataFrame) -> None:
+        write_messages(rows, str(next(self._folders)), "ready-0")
 
 
-def sending(spark: SparkSession, seconds: float, rounds: int, rows: int, console: Console) -> None:
+def exporting(frames: Frames, clock: Clock, table: Table) -> None:
+    exports = Exports(frames.source["nameServer"], frames.rows, frames.folder)
+    found = clock.rates(
+        {
+            "export into Parquet, messages only": lambda: exports.run(tables=False),
+            "export into Parquet, with tables": exports.run,
+            "ready batches into Parquet": lambda: exports.ready(frames.ready()),
+        }
+    )
+    show(table, found, "export into Parquet, messages only")
+
+
+def sending(seconds: float, rounds: int, rows: int, folder: Path, console: Console) -> None:
     def rate(address: str) -> float:
+        requests = send_frames(8, 300, False)
         return anyio.run(
-            lambda: drive(address, frames(8, 300, False), window=1, seconds=seconds), backend_options=backend_options()
+            lambda: drive(address, requests, window=1, seconds=seconds), backend_options=backend_options()
         )
 
     with broker_process(None, *LARGE_FILES) as plain, broker_process(None, WITH_PLUGIN, *LARGE_FILES) as plugged:
         fill(plugged.broker, "rows", rows)
-        without, with_it = [], []
-        for _ in range(rounds):
-            without.append(rate(plain.broker))
-            with_it.append(rate(plugged.broker))
+
+        def both() -> tuple[float, float, float]:
+            """Of a broker without and with the plugin, and the ratio: one after the other, and the other way round."""
+            without, with_it = [], []
+            for number in range(rounds):
+                for process in (plain, plugged) if number % 2 else (plugged, plain):
+                    (without if process is plain else with_it).append(rate(process.broker))
+            ratio = statistics.median(map(truediv, with_it, without))
+            return statistics.median(without), statistics.median(with_it), ratio
+
+        without, with_it, ratio = both()
         enough = threading.Event()
-        options = {"nameServer": plugged.namesrv, "subscribe": "rows"}
+        exports = Exports(plugged.namesrv, rows, folder / "meanwhile")
 
-        def read_on() -> None:
+        def export_on() -> None:
             while not enough.is_set():
-                scan(spark.read.format("verniermq").options(**options).load(), rows)
+                exports.run(tables=False)
 
-        reader = threading.Thread(target=read_on)
-        reader.start()
-        meanwhile = middle(rounds, lambda: rate(plugged.broker))
-        beside = middle(rounds, lambda: rate(plain.broker))
+        exporter = threading.Thread(target=export_on)
+        exporter.start()
+        beside, meanwhile, busy_ratio = both()
         enough.set()
-        reader.join()
+        exporter.join()
     table = Table("8 connections that wait for each answer", "sends/s", "ratio", title="what it costs those who send")
-    base = statistics.median(without)
-    table.add_row("without the plugin", f"{base:,.0f}", "1.00")
-    table.add_row("with it", f"{statistics.median(with_it):,.0f}", f"{statistics.median(with_it) / base:.2f}")
-    table.add_row("a broker that is not read, while Spark is busy", f"{beside:,.0f}", f"{beside / base:.2f}")
-    table.add_row("the one that it reads from", f"{meanwhile:,.0f}", f"{meanwhile / base:.2f}")
+    table.add_row("without the plugin", f"{without:,.0f}", "1.00")
+    table.add_row("with it", f"{with_it:,.0f}", f"{ratio:.2f}")
+    table.add_section()
+    table.add_row("while Spark exports from another broker", f"{beside:,.0f}", "1.00")
+    table.add_row("while Spark exports from this one", f"{meanwhile:,.0f}", f"{busy_ratio:.2f}")
     console.print(table)
 
 
 @click.command(help=__doc__)
 @click.option("--rows", default=1_000_000, show_default=True, help="Messages to read.")
 @click.option("--rounds", default=3, show_default=True, help="How often; the middle one counts.")
-@click.option("--seconds", default=3.0, show_default=True, help="How long each measurement of sends takes.")
+@click.option("--warm", default=5, show_default=True, help="How often before that, until Java is fast.")
+@click.option("--seconds", default=2.0, show_default=True, help="How long each measurement of sends takes.")
 @click.option("--master", default="local[2]", show_default=True, help="The Spark master.")
-def main(rows: int, rounds: int, seconds: float, master: str) -> None:
-    console = Console()
-    table = Table("what", "rows/s", "against Parquet", title=f"{rows:,} rows, Spark on {master}")
+@click.option("--only", type=click.Choice(["read", "export", "send"]), multiple=True, help="A part.  [default: all]")
+def main(rows: int, rounds: int, warm: int, seconds: float, master: str, only: tuple[str, ...]) -> None:
+    parts = only or ("read", "export", "send")
+    console = Console(width=None if sys.stdout.isatty() else 120)
     with tempfile.TemporaryDirectory(prefix="verniermq-bench-") as name, console.status("measuring") as status:
         folder = Path(name)
-        with broker_process(folder / "store", WITH_PLUGIN, *LARGE_FILES) as process:
-            status.update("sending messages to read")
-            fill(process.broker, "rows", rows)
-            decoding(process.broker, "rows", table)
-            status.update("Spark reads")
-            spark = session(master, {"spark.driver.memory": "2g"})
-            spark.sparkContext.setLogLevel("OFF")
-            source = {"nameServer": process.namesrv, "subscribe": "rows"}
-            reading(spark, source, rows, rounds, folder, table)
-            status.update("Spark exports")
-            exporting(process.namesrv, rows, folder, console, table)
-        console.print(table)
-        status.update("sending while Spark reads")
-        sending(spark, seconds, rounds, min(rows, 200_000), console)
+        spark = session(master, CONF)
+        spark.sparkContext.setLogLevel("OFF")
+        if {"read", "export"} & set(parts):
+            with broker_process(folder / "store", WITH_PLUGIN, *LARGE_FILES) as process:
+                status.update("sending messages to read")
+                fill(process.broker, "rows", rows)
+                frames = Frames(spark, {"nameServer": process.namesrv, "subscribe": "rows"}, rows, folder)
+                answer = first_chunk(process.broker, "rows")
+                title = f"{rows:,} rows, Spark on {master}"
+                frames.prepare(answer)
+                java = spark.sparkContext._gateway.proc.pid
+                clock = Clock(rows, rounds, warm, java, process.pid)
+                if "read" in parts:
+                    status.update("Spark reads")
+                    table = new_table(title, "against Parquet")
+                    decoding(answer, table)
+                    reading(frames, clock, table)
+                    console.print(table)
+                if "export" in parts:
+                    status.update("Spark exports")
+                    table = new_table(title, "against the first")
+                    exporting(frames, attrs.evolve(clock, warm=min(warm, 2)), table)
+                    console.print(table)
+        if "send" in parts:
+            status.update("sending while Spark exports")
+            sending(seconds, rounds, min(rows, 200_000), folder, console)
         spark.stop()
 
 
