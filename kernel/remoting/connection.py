@@ -68,7 +68,11 @@ class Outbox:
         """Write everything now."""
         waiting, self._waiting = self._waiting, []
         for connection in waiting:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:
+                # Whatever is wrong with this one must not keep the others from their answers.
+                logger.exception("answers could not be written peer=%s", connection.peer_address)
 
 
 @final
