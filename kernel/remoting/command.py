@@ -48,7 +48,8 @@ class Command:
         remark: In an answer: the text for a human.
         binary: The form of the header; an answer takes that of its request.
         pieces: More of the body, when it is sent in pieces that are not worth putting together first.
-        frame: The command as it goes onto the wire, where whoever made it had a quicker way to write it.
+        frame: The command as it goes onto the wire, where whoever made it had a quicker way to write it; then ``ext``
+            need not have its fields.
     """
 
     __slots__ = ("binary", "body", "code", "ext", "flag", "frame", "language", "opaque", "pieces", "remark", "version")
