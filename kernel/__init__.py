@@ -9,7 +9,14 @@ from verniermq.kernel.clients import ClientRegistry, ConsumerGroup, LiveSubscrip
 from verniermq.kernel.clock import Clock, ManualClock, SystemClock
 from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
 from verniermq.kernel.commitlog.encode import encode as encode_record
-from verniermq.kernel.commitlog.mapped import MappedFile, file_name, file_starts, sync_data, sync_directory
+from verniermq.kernel.commitlog.mapped import (
+    MappedFile,
+    file_name,
+    file_starts,
+    let_go_of_pages,
+    sync_data,
+    sync_directory,
+)
 from verniermq.kernel.commitlog.record import decode as decode_record
 from verniermq.kernel.commitlog.record import decode_all as decode_records
 from verniermq.kernel.commitlog.record import properties_of as record_properties
@@ -187,6 +194,7 @@ __all__ = [
     "gathered",
     "hookimpl",
     "java_hash",
+    "let_go_of_pages",
     "load_tls",
     "nearest",
     "object_keyed_map",

@@ -1,4 +1,4 @@
-"""What a store does in the background: segments ahead of time, consume queues on disk, the checkpoint.
+"""What a store does in the background: segments ahead of time, queues on disk, the checkpoint, memory let go.
 
 The order is what makes the checkpoint true. First the log is synced, then the queues' entries are written and
 synced, and only then does the checkpoint say how far both reach. All of it happens in worker threads; the loop
@@ -90,6 +90,7 @@ class Keeper:
                     since_sync = 0.0
                     await self.save_checkpoint()
                 self._on_trouble(None, "consume queues")
+                await anyio.to_thread.run_sync(self._log.let_go, limiter=self._thread)
             except OSError as error:
                 logger.error("the disk refused the consume queues: %s; trying again in %g s", error, self._interval)
                 self._on_trouble(error, "consume queues")

@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 RESERVE_STEP = 16 << 20
 """Disk room is asked for this many bytes ahead: seldom enough to cost nothing, little enough for a laptop."""
 
+KEPT_IN_MEMORY = 32 << 20
+"""So much of the log's end stays mapped: what consumers read that keep up."""
+
 
 @attrs.frozen
 class SegmentInfo:
@@ -208,6 +211,14 @@ class CommitLog:
                 if file.start + self.segment_size <= end and file in self._unsynced:
                     self._unsynced.remove(file)  # it is full: nothing will be written to it again
         return end
+
+    def let_go(self) -> None:
+        """Keep the log's end in our memory and nothing else of it. For a worker thread, now and then."""
+        with self._making:
+            active, end = self._active, self.end
+        if active is not None:
+            active.let_go(0, end - active.start - KEPT_IN_MEMORY)
+        self._read_maps.let_go()
 
     # --- reading ---------------------------------------------------------------------------
 

@@ -9,21 +9,30 @@ unsafe with a map alone, and are looked after here:
   file is let go by dropping the last reference to it, not by closing it under somebody's hands.
 
 Syncing goes through the file descriptor, since ``mmap.flush`` keeps the interpreter's lock while it waits.
+
+A page that was touched once counts as ours for as long as the map lives, and a broker would seem to need as much
+memory as it has stored. So pages that nobody will want soon are let go: the system still has them, and gives them
+back without reading, unless it needs the room for something better.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import mmap as system
 import os
 import sys
-from mmap import ACCESS_READ, ACCESS_WRITE, mmap
+import time
+from mmap import ACCESS_READ, ACCESS_WRITE, PAGESIZE, mmap
 from pathlib import Path
 
 from verniermq.kernel.errors import SegmentSizeMismatch
 
 _SCRATCH = memoryview(bytearray(64 << 10))
 """Where bytes go that nobody wants, only to learn whether they were there."""
+
+_LET_GO_STEP = 4 << 20
+"""So many bytes at a time: the call keeps the interpreter's lock, about 0.1 ms for this much."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
 
@@ -57,6 +66,21 @@ def sync_filesystem(path: Path) -> None:
             raise OSError(code, os.strerror(code), str(path))
     finally:
         os.close(descriptor)
+
+
+def let_go_of_pages(mapped: mmap, start: int, stop: int) -> None:
+    """Take the whole pages from ``start`` to ``stop`` out of our memory. What is in them is neither lost nor synced.
+
+    For a worker thread; others may read and write the map meanwhile.
+    """
+    advice = getattr(system, "MADV_DONTNEED", None)
+    if advice is None:
+        return  # a system that has no such call finds out by itself what nobody wants
+    start = -(-start // PAGESIZE) * PAGESIZE
+    stop -= stop % PAGESIZE
+    for position in range(start, stop, _LET_GO_STEP):
+        mapped.madvise(advice, position, min(_LET_GO_STEP, stop - position))
+        time.sleep(0)  # the loop may have waited for the interpreter's lock
 
 
 def file_name(start: int) -> str:
@@ -212,6 +236,10 @@ class MappedFile:
         stop = min(position + length, self.size)
         while position < stop:
             position += len(os.pread(self._descriptor, min(1 << 20, stop - position), position)) or stop
+
+    def let_go(self, start: int, stop: int) -> None:
+        """Take pages out of our memory, see :func:`let_go_of_pages`."""
+        let_go_of_pages(self.map, start, stop)
 
     def sync(self) -> None:
         """Return when everything written so far is on the disk. Blocks: call it in a worker thread."""

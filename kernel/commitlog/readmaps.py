@@ -1,4 +1,4 @@
-"""The maps through which old segments are read: made when somebody reads one, and a few are kept."""
+"""The maps through which old segments are read: made when somebody reads one, and kept for a moment."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ class ReadMaps:
 
     def forget(self, start: int) -> None:
         self._maps.pop(start, None)
+
+    def let_go(self) -> None:
+        """Forget all of them, and take their pages out of our memory, even while somebody still holds one."""
+        maps, self._maps = self._maps, OrderedDict()
+        for file in list(maps.values()):
+            file.let_go(0, file.size)
 
     def clear(self) -> None:
         self._maps.clear()

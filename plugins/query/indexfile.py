@@ -39,7 +39,7 @@ from typing import Final
 
 import attrs
 
-from verniermq.kernel import sync_data
+from verniermq.kernel import let_go_of_pages, sync_data
 
 HEADER: Final = struct.Struct(">4q2i")
 ENTRY: Final = struct.Struct(">iqii")
@@ -195,6 +195,8 @@ class IndexFile:
         fields = struct.pack(">4siq", _MARK_NAME, count, complete)
         os.pwrite(self._descriptor, fields + struct.pack(">I", zlib.crc32(fields)), self._first_entry)
         sync_data(self._descriptor)
+        # The next write to any of its pages has to ask the system first anyway, now that they are clean.
+        let_go_of_pages(self._map, 0, self.size)
 
     def mark(self) -> Mark | None:
         """The mark that the last sync left; ``None`` if it was never synced by us."""

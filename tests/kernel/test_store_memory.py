@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.commitlog.stores import abandon, make_store, pending
+from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.store import Store
 
 SETTINGS = {"segment_size": 4 << 20, "queue_entries": 5_000, "mapped_queue_files": 16}
@@ -75,3 +76,34 @@ def test_the_heap_does_not_grow_with_what_is_stored_read_or_recovered(tmp_path: 
         assert objects < MORE / 50
         assert kib < MORE * 10 / 1024, "ten bytes for each message"
     recovered.close()
+
+
+def mapped_mib() -> float:
+    (mapped,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssFile")]
+    return int(mapped.split()[1]) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux to tell a process's own memory")
+def test_what_was_written_and_read_long_ago_is_let_go_and_still_there(tmp_path: Path) -> None:
+    log = CommitLog(tmp_path, 64 << 20)
+    log.load()
+    log.open_at(0)
+    before = mapped_mib()
+    places = []
+    for number in range(150):  # 150 MiB: two full segments, and more in the third than stays in memory
+        data = number.to_bytes(8, "big") * (1 << 17)
+        log.make_room(len(data))
+        places.append((log.end, len(data)))
+        log.write(data[:8], data[8:])
+
+    def is_all_there() -> bool:
+        return all(log.read(*place) == number.to_bytes(8, "big") * (1 << 17) for number, place in enumerate(places))
+
+    assert is_all_there()
+    assert mapped_mib() - before > 100
+    log.sync()
+    log.let_go()
+    assert mapped_mib() - before < 40
+
+    assert is_all_there()
+    log.close()
