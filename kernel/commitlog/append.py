@@ -92,14 +92,13 @@ class Appender:
         if not messages:
             return []
         log, now = self._log, self._now()
-        events, records = self._encode_batch(messages, now, log.end)
-        size = sum([event.size for event in events])
+        events, records, counts = self._encode_batch(messages, now, log.end)
+        size = sum(map(len, records))
         if log.end + size > log.room and log.make_room(size) != events[0].commit_log_offset:
-            events, records = self._encode_batch(messages, now, log.end)
+            events, records, counts = self._encode_batch(messages, now, log.end)
         log.write(records[0], b"".join(records[1:]))
-        for event in events:
-            if not event.sys_flag & WITHOUT_ENTRY:
-                self._queues[event.topic, event.queue_id].next_offset += 1
+        for queue, count in counts.items():
+            self._queues[queue].next_offset += count
         pending = self._dispatcher.pending
         is_first = not pending
         pending.extend(events)
@@ -109,20 +108,21 @@ class Appender:
 
     def _encode_batch(
         self, messages: Sequence[PendingMessage], now: int, offset: int
-    ) -> tuple[list[DispatchEvent], list[bytes]]:
+    ) -> tuple[list[DispatchEvent], list[bytes], dict[tuple[str, int], int]]:
+        """The messages' events and records, the records in pieces, and how many each queue gets."""
         events: list[DispatchEvent] = []
         records: list[bytes] = []
         counts: dict[tuple[str, int], int] = {}
         for message in messages:
             key = (message.topic, message.queue_id)
             ahead = counts.get(key, 0)
-            event, *parts = self._encode(message, now, offset, ahead)
+            event, prefix, rest = self._encode(message, now, offset, ahead)
             if not event.sys_flag & WITHOUT_ENTRY:
                 counts[key] = ahead + 1
             events.append(event)
-            records += parts
+            records += (prefix, rest)
             offset += event.size
-        return events, records
+        return events, records, counts
 
     def _encode(
         self, message: PendingMessage, now: int, offset: int, ahead: int

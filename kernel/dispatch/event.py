@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import final
 
 
@@ -38,7 +39,12 @@ class Appended:
     @property
     def message_id(self) -> str:
         """The offset message id that the producer is answered: where the message lies, in upper-case hex."""
-        return self.store_host.hex().upper() + f"{self.commit_log_offset:016X}"
+        return f"{_in_hex(self.store_host)}{self.commit_log_offset:016X}"
+
+
+@lru_cache(maxsize=16)
+def _in_hex(store_host: bytes) -> str:
+    return store_host.hex().upper()
 
 
 @final
