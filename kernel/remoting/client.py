@@ -49,7 +49,15 @@ async def connect(
         raise PeerUnreachable(address, f"the name is unknown: {error.strerror}") from error
     except ssl.SSLError as error:
         raise PeerUnreachable(address, f"TLS failed: {error.reason or error}") from error
+    except ConnectionError as error:
+        if tls is None or isinstance(error, ConnectionRefusedError):
+            raise PeerUnreachable(address, _reason(error)) from error
+        # It took the connection and hung up on the first bytes, as one does that takes them for a bad frame.
+        raise PeerUnreachable(address, "it ended the TLS handshake; perhaps it serves plain frames only") from error
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise PeerUnreachable(address, reason) from error
+        raise PeerUnreachable(address, _reason(error)) from error
     return cast(Connection, protocol)
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error) or type(error).__name__

@@ -125,7 +125,7 @@ async def test_enforcing_closes_a_peer_that_speaks_plainly() -> None:
 
 async def test_disabled_closes_a_peer_that_begins_a_handshake() -> None:
     async with server("disabled") as listening:
-        with pytest.raises(PeerUnreachable, match="cannot reach"):
+        with pytest.raises(PeerUnreachable, match="ended the TLS handshake; perhaps it serves plain frames only"):
             await connect(address(listening), tls=trusting())
 
 
