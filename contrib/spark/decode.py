@@ -211,9 +211,9 @@ class _Columns:
     _properties: Properties | None = None
 
     def batch(self, names: Sequence[str]) -> pa.RecordBatch:
-        if "properties" in names:
+        if "properties" in names and self.properties.shared_names is None:
             _ = self.properties.name_codes  # worth their price for the map, and then the other columns use them too
-        return pa.RecordBatch.from_arrays([self.column(name) for name in names], schema=arrow_schema(names))
+        return pa.RecordBatch.from_arrays([self.column(name) for name in names], schema=arrow_schema(tuple(names)))
 
     def column(self, name: str) -> pa.Array:
         make = _MADE.get(name)

@@ -137,16 +137,16 @@ class Properties:
         return gather(self.text, self.names, self.name_lengths, pa.string())
 
     @cached_property
-    def are_alike(self) -> bool:
-        """Whether all records have the same names in the same order, as messages of one producer mostly do."""
-        return is_repeated(self.name_texts, self.name_lengths, self.period)
+    def shared_names(self) -> list[str] | None:
+        """The names of each record, if all have the same in the same order, as messages of one producer mostly do."""
+        if not is_repeated(self.name_texts, self.name_lengths, self.period):
+            return None
+        names: list[str] = self.name_texts.slice(0, self.period).to_pylist()
+        return names if len(set(names)) == len(names) else None
 
     @cached_property
     def name_codes(self) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Each pair's name as a number, and the names that the numbers mean."""
-        if self.are_alike:
-            codes = self.name_texts.slice(0, self.period).dictionary_encode()
-            return np.tile(codes.indices.to_numpy(), self.records), codes.dictionary.to_pylist()
         codes = self.name_texts.dictionary_encode()
         return codes.indices.to_numpy(), codes.dictionary.to_pylist()
 
@@ -154,10 +154,9 @@ class Properties:
 
     def column(self, name: str) -> pa.Array:
         """One property as a string column, null where a record does not have it. The name has 4 or 8 bytes."""
-        if "name_codes" in self.__dict__ and self.are_alike:
-            dictionary = self.name_codes[1]
-            if name in dictionary and len(dictionary) == self.period:
-                return self._values(slice(dictionary.index(name), None, self.period))
+        shared = self.__dict__.get("shared_names")
+        if shared is not None and name in shared:
+            return self._values(slice(shared.index(name), None, self.period))
         found = self._pairs_named(name)
         rows = self.record_of_pair[found]
         if len(found) == self.records and bool(np.all(rows[1:] > rows[:-1])):
@@ -198,9 +197,9 @@ class Properties:
 
     def _repeated_pairs(self) -> Ints:
         """The pairs whose name comes again later in the same record; there are hardly ever any."""
-        codes, dictionary = self.name_codes
-        if self.are_alike and len(dictionary) == self.period:
+        if self.shared_names is not None:
             return np.empty(0, dtype=np.int64)
+        codes, dictionary = self.name_codes
         if len(dictionary) <= MOST_NAMES:
             filled = np.flatnonzero(np.diff(self.first_pair))
             starts = self.first_pair[filled]
