@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -37,13 +38,17 @@ TYPES: Final = {
 
 COLUMNS: Final = tuple(TYPES)
 
+OPTIONAL: Final = frozenset({"tags", "keys", "uniqueKey", "bornTimestamp", "storeTimestamp"})
+"""The columns that can be null. That the others cannot spares Spark a look at each value."""
+
 
 def ddl(columns: Sequence[str]) -> str:
     """The schema as Spark's DDL: a text, since a parsed one cannot be made where Spark plans a read."""
-    return ", ".join(f"{name} {TYPES[name]}" for name in columns)
+    return ", ".join(f"{name} {TYPES[name]}{'' if name in OPTIONAL else ' NOT NULL'}" for name in columns)
 
 
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+@cache
+def arrow_schema(columns: tuple[str, ...], nullable: frozenset[str] = OPTIONAL) -> pa.Schema:
     """The same for Arrow; Spark insists on every detail of it, down to the unit of the timestamps."""
     import pyarrow as pa
 
@@ -55,4 +60,4 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
         "map<string,string>": pa.map_(pa.string(), pa.string()),
         "binary": pa.binary(),
     }
-    return pa.schema([pa.field(name, kinds[TYPES[name]]) for name in columns])
+    return pa.schema([pa.field(name, kinds[TYPES[name]], name in nullable) for name in columns])

@@ -22,13 +22,16 @@ from verniermq.contrib.spark.errors import BadOption
 from verniermq.contrib.spark.offsets import Span, packed
 from verniermq.contrib.spark.options import ReadOptions, WriteOptions
 from verniermq.contrib.spark.plan import Plan, place_of, reader_of
-from verniermq.contrib.spark.schema import TYPES, ddl
+from verniermq.contrib.spark.schema import OPTIONAL, TYPES, arrow_schema, ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
 NAME = "verniermq"
+
+Nullable = dict[str, bool]
+"""The columns to read, and whether Spark was told that each may be null: what it gets must say the same."""
 
 
 class SpanPartition(InputPartition):
@@ -79,36 +82,43 @@ class VernierMQSource(DataSource):
         return StreamSink(WriteOptions.parse(self.options), schema)
 
 
-def _checked(schema: StructType) -> tuple[str, ...]:
+def _checked(schema: StructType) -> Nullable:
     """The columns of a schema that the user gave; they may be fewer than all, but not of other types."""
-    names = []
+    columns = {}
     for field in schema.fields:
         found = field.dataType.simpleString()
         if TYPES.get(field.name) != found:
             known = f"{TYPES[field.name]}" if field.name in TYPES else f"a column of {', '.join(TYPES)}"
             raise BadOption("schema", f"{field.name} {found}", known)
-        names.append(field.name)
-    return tuple(names)
+        if field.name in OPTIONAL and not field.nullable:
+            raise BadOption("schema", f"{field.name} {found} NOT NULL", "a schema where it may be null")
+        columns[field.name] = field.nullable
+    return columns
 
 
 def partitions_of(spans: Sequence[Span], options: ReadOptions) -> list[InputPartition]:
     return [SpanPartition(some) for some in packed(spans, options.min_partitions)]
 
 
-def read_spans(options: ReadOptions, columns: tuple[str, ...], partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_spans(options: ReadOptions, columns: Nullable, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Runs in a task. Spark makes a partition without a value of it when there is nothing to read."""
     if partition.value is None:
         return
+    import pyarrow as pa
+
+    names = tuple(columns)
+    schema = arrow_schema(names, frozenset(name for name in names if columns[name]))
     reader = reader_of(options)
     try:
         for span in partition.value:
-            yield from reader.batches(span, columns)
+            for batch in reader.batches(span, names):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     finally:
         reader.close()
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, columns: Nullable) -> None:
         self.options = options
         self.columns = columns
 

@@ -17,12 +17,12 @@ from verniermq.contrib.spark.errors import DataLost
 from verniermq.contrib.spark.offsets import Offsets, as_json, from_json, limited
 from verniermq.contrib.spark.options import ReadOptions
 from verniermq.contrib.spark.plan import Plan, place_of
-from verniermq.contrib.spark.source import partitions_of, read_spans
+from verniermq.contrib.spark.source import Nullable, partitions_of, read_spans
 from verniermq.kernel import MessageQueue
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, columns: Nullable) -> None:
         self.options = options
         self.columns = columns
         self._plan: Plan | None = None

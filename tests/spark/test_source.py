@@ -70,6 +70,22 @@ def test_columns_are_those_asked_for(spark: SparkSession, producing: Producing, 
     assert "properties" not in load(spark, source(subscribe=topic, includeHeaders="false")).columns
 
 
+def test_only_columns_that_can_be_null_are_nullable_unless_a_schema_says_so(
+    spark: SparkSession, producing: Producing, topic: str, source: Source
+) -> None:
+    producing.send_many(topic, 1, queues=1)
+    reader = spark.read.format("verniermq").options(**source(subscribe=topic))
+
+    nullable = {field.name for field in reader.load().schema.fields if field.nullable}
+    relaxed = reader.schema("queueId int, tags string").load()
+
+    assert nullable == {"tags", "keys", "uniqueKey", "bornTimestamp", "storeTimestamp"}
+    assert relaxed.schema["queueId"].nullable
+    assert [tuple(row) for row in relaxed.collect()] == [(0, None)]
+    with pytest.raises(Exception, match="tags string NOT NULL"):
+        reader.schema("tags string NOT NULL").load().collect()
+
+
 def test_filters_save_reading(spark: SparkSession, producing: Producing, topic: str, source: Source) -> None:
     producing.send_many(topic, 30, queues=3, TAGS="even")
     producing.send(topic, b"odd", 1, TAGS="odd")
