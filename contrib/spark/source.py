@@ -23,6 +23,7 @@ from verniermq.contrib.spark.offsets import Span, packed
 from verniermq.contrib.spark.options import ReadOptions, WriteOptions
 from verniermq.contrib.spark.plan import Plan, place_of, reader_of
 from verniermq.contrib.spark.schema import OPTIONAL, TYPES, arrow_schema, ddl
+from verniermq.contrib.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,6 +105,7 @@ def read_spans(options: ReadOptions, columns: Nullable, partition: InputPartitio
     """Runs in a task. Spark makes a partition without a value of it when there is nothing to read."""
     if partition.value is None:
         return
+    settle()
     import pyarrow as pa
 
     names = tuple(columns)
