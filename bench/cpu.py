@@ -16,8 +16,8 @@ WHO = ("Java", "Python", "broker")
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(java: int, broker: int) -> dict[str, float]:
-    """CPU seconds so far."""
+def cpu_seconds(java: int, broker: int) -> dict[str, dict[int, float]]:
+    """CPU seconds so far, of every process."""
     parents: dict[int, int] = {}
     own: dict[int, float] = {}
     ended: dict[int, float] = {}
@@ -37,12 +37,14 @@ def cpu_seconds(java: int, broker: int) -> dict[str, float]:
             pid = parents.get(pid, 0)
         return pid == java
 
-    pythons = [pid for pid in own if pid != java and comes_from_java(pid)]
-    return {
-        "Java": own[java],
-        "Python": ended[java] + sum(own[pid] + ended[pid] for pid in pythons),
-        "broker": own[broker],
-    }
+    pythons = {pid: own[pid] + ended[pid] for pid in own if pid != java and comes_from_java(pid)}
+    return {"Java": {java: own[java]}, "Python": {java: ended[java], **pythons}, "broker": {broker: own[broker]}}
+
+
+def used(before: dict[int, float], after: dict[int, float]) -> float:
+    """CPU seconds between two looks. Nobody waits for Spark's Python workers, so the time of those that ended is lost:
+    it must not be taken off the others'."""
+    return sum(seconds - before.get(pid, 0.0) for pid, seconds in after.items())
 
 
 @attrs.frozen
@@ -76,4 +78,5 @@ class Clock:
         before, started = cpu_seconds(self.java, self.broker), time.perf_counter()
         work()
         seconds, after = time.perf_counter() - started, cpu_seconds(self.java, self.broker)
-        return Rate(self.rows / seconds, {name: (after[name] - before[name]) * 1e6 / self.rows for name in after})
+        cpu = {name: used(before[name], after[name]) * 1e6 / self.rows for name in after}
+        return Rate(self.rows / seconds, cpu)
