@@ -1,8 +1,8 @@
 """What a Python worker of Spark does once, before it reads its first rows.
 
 Spark keeps its workers for many tasks, and has each look through all its objects for garbage after every task. Most of
-them are modules, ours and those of pyarrow and pyspark, which stay for good: 30 to 50 milliseconds, a third of what
-a worker does in a task of 100,000 rows.
+them are modules, ours and those of pyarrow and pyspark, which stay for good: 57,000 objects, 27 milliseconds each time,
+and a seventh or more of what a worker does in a task of 125,000 rows.
 """
 
 from __future__ import annotations
