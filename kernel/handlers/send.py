@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, QueueOutOfRange
-from verniermq.kernel.handlers.sendanswer import REGION, fits_template, send_answer, written_answer
+from verniermq.kernel.handlers.sendanswer import REGION, send_answer
 from verniermq.kernel.message import RETRY_PREFIX, VALUE_END, PendingMessage, Property, SysFlag, parse_properties
 from verniermq.kernel.remoting import Command, Connection, Handler
 
@@ -154,16 +154,20 @@ class SendHandler:
         appended = self._store.append(message)
         if self._host.messages_appended:
             self._broker.note_appended(message, appended)
-        key = message.properties[Property.UNIQUE_KEY]
-        waits = (self._synchronous or self._host.confirm_append) and self._broker.must_confirm(message.properties)
-        if waits or message.answer_fields or not fits_template(request, key):
-            answer = send_answer(request, appended.message_id, queue_id, appended.queue_offset, key)
+        answer = send_answer(
+            request, appended.message_id, queue_id, appended.queue_offset, message.properties[Property.UNIQUE_KEY]
+        )
+        if message.answer_fields:
             answer.ext.update(message.answer_fields)
-            return self._confirmed(answer, appended) if waits else answer
-        return written_answer(request, appended.message_id, queue_id, appended.queue_offset, key)
+            answer.frame = b""
+        if (self._synchronous or self._host.confirm_append) and self._broker.must_confirm(message.properties):
+            return self._confirmed(answer, appended)
+        return answer
 
     async def _confirmed(self, answer: Command, appended: Appended) -> Command:
         answer.code, answer.remark = await self._broker.confirm(appended)
+        if answer.code != ResponseCode.SUCCESS:
+            answer.frame = b""
         return answer
 
     # --- batches ---------------------------------------------------------------------------

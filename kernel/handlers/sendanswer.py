@@ -11,7 +11,6 @@ from typing import Final
 
 from verniermq.kernel.codes import PROTOCOL_LANGUAGE, PROTOCOL_VERSION
 from verniermq.kernel.remoting import Command
-from verniermq.kernel.remoting.command import RESPONSE_FLAG
 
 REGION: Final = "DefaultRegion"
 
@@ -20,8 +19,8 @@ _pack_words = struct.Struct(">II").pack
 
 
 def send_answer(request: Command, message_id: str, queue_id: int, queue_offset: int, unique_key: str) -> Command:
-    """The answer that a message is stored."""
-    return request.reply(
+    """The answer that a message is stored, ready to be written."""
+    answer = request.reply(
         0,
         {
             "msgId": message_id,
@@ -32,21 +31,13 @@ def send_answer(request: Command, message_id: str, queue_id: int, queue_offset: 
             "TRACE_ON": "true",
         },
     )
-
-
-def fits_template(request: Command, unique_key: str) -> bool:
-    """A key of letters and digits stands in JSON as it is; any other is left to the encoder."""
-    return not request.binary and unique_key.isalnum() and unique_key.isascii()
-
-
-def written_answer(request: Command, message_id: str, queue_id: int, queue_offset: int, unique_key: str) -> Command:
-    """The same answer where the template fits: only its frame, and no fields that anybody could still change."""
-    header = (
-        f'{{"code":0,"extFields":{{"msgId":"{message_id}","queueId":"{queue_id}","queueOffset":"{queue_offset}",'
-        f'"transactionId":"{unique_key}","MSG_REGION":"{REGION}","TRACE_ON":"true"}},"flag":1,'
-        f'"language":"{PROTOCOL_LANGUAGE}","opaque":{request.opaque},{_TAIL}'
-    ).encode()
-    size = len(header)
-    answer = Command(0, request.opaque, RESPONSE_FLAG)
-    answer.frame = _pack_words(size + 4, size) + header
+    # A key of letters and digits stands in JSON as it is; any other is left to the encoder.
+    if not request.binary and unique_key.isalnum() and unique_key.isascii():
+        header = (
+            f'{{"code":0,"extFields":{{"msgId":"{message_id}","queueId":"{queue_id}","queueOffset":"{queue_offset}",'
+            f'"transactionId":"{unique_key}","MSG_REGION":"{REGION}","TRACE_ON":"true"}},"flag":1,'
+            f'"language":"{PROTOCOL_LANGUAGE}","opaque":{request.opaque},{_TAIL}'
+        ).encode()
+        size = len(header)
+        answer.frame = _pack_words(size + 4, size) + header
     return answer

@@ -48,8 +48,7 @@ class Command:
         remark: In an answer: the text for a human.
         binary: The form of the header; an answer takes that of its request.
         pieces: More of the body, when it is sent in pieces that are not worth putting together first.
-        frame: The command as it goes onto the wire, where whoever made it had a quicker way to write it; then ``ext``
-            need not have its fields.
+        frame: The command as it goes onto the wire, where whoever made it had a quicker way to write it.
     """
 
     __slots__ = ("binary", "body", "code", "ext", "flag", "frame", "language", "opaque", "pieces", "remark", "version")

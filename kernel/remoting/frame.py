@@ -87,11 +87,8 @@ class FrameDecoder:
             if next_start > end:
                 break
             raw = data[header_start:header_end]
-            code, opaque, flag, ext, remark, language, version = (
-                decode_json_header(raw) if kind == _JSON else decode_binary_header(raw)
-            )
-            body = data[header_end:next_start]
-            commands.append(Command(code, opaque, flag, ext, remark, language, version, body, kind == _BINARY))
+            fields = decode_json_header(raw) if kind == _JSON else decode_binary_header(raw)
+            commands.append(Command(*fields, data[header_end:next_start], kind == _BINARY))
             start = next_start
         if start < end:
             self._keep(data[start:])

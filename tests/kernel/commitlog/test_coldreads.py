@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,9 @@ def forget(*files: Path) -> None:
     for file in files:
         descriptor = os.open(file, os.O_RDONLY)
         os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        for _ in range(5):  # pages that came a moment ago may still be on their way to where it looks for them
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            time.sleep(0.01)
         os.close(descriptor)
 
 
