@@ -11,6 +11,7 @@ client. It prints the ratios VernierMQ ÷ Apache and writes ``apache.json``, ``a
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
@@ -82,6 +83,8 @@ def measure(extent: Extent, rounds: int, rows: set[str], console: Console) -> Ro
 def main(quick: bool, rounds: int | None, names: str | None) -> None:
     # Ended from outside, it still ends what it started: the brokers do not share its fate.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # Set where disks are thrown away after use; everywhere else Python compiles a file once, and not at every start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     console = Console(width=None if sys.stdout.isatty() else 150)
     try:
         rows = choose(names)

@@ -78,7 +78,9 @@ class Feed:
     def _tell(self, call: HookCall, batch: Sequence[Any]) -> None:
         if call.is_async:
             self._queue(call, batch)
-        elif inspect.isawaitable(result := call(batch)):
+            return
+        result = call(batch)
+        if result is not None and inspect.isawaitable(result):
             self._queue(call, result)
 
     def _queue(self, call: HookCall, item: Item) -> None:

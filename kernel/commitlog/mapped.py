@@ -79,7 +79,10 @@ def let_go_of_pages(mapped: mmap, start: int, stop: int) -> None:
     start = -(-start // PAGESIZE) * PAGESIZE
     stop -= stop % PAGESIZE
     for position in range(start, stop, _LET_GO_STEP):
-        mapped.madvise(advice, position, min(_LET_GO_STEP, stop - position))
+        try:
+            mapped.madvise(advice, position, min(_LET_GO_STEP, stop - position))
+        except OSError:
+            return  # it was a piece of advice, and the system did not take it
         time.sleep(0)  # the loop may have waited for the interpreter's lock
 
 

@@ -24,8 +24,9 @@ import attrs
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import ListenFailed, RequestRefused
 from verniermq.kernel.remoting.command import Command
-from verniermq.kernel.remoting.connection import Connection, Guard, Handler, Outbox
+from verniermq.kernel.remoting.connection import Connection, Guard, Handler
 from verniermq.kernel.remoting.limits import RemotingLimits
+from verniermq.kernel.remoting.outbox import Outbox
 from verniermq.kernel.remoting.tls import Door, Listener, Tls
 
 logger = logging.getLogger(__name__)

@@ -74,7 +74,9 @@ class Plugin:
     _unusable: str | None = attrs.field(default=None, init=False)
     """Why there is no index this time."""
     _behind: bool = attrs.field(default=False, init=False)
-    """The disk refused an entry: nothing is added until we have caught up from the log."""
+    """A crash or a full disk cost us entries: nothing is added until we have caught up from the log."""
+    _caught_up: anyio.Event = attrs.field(init=False)
+    """Set when the index has what was stored before the broker started."""
     _sync_limit: anyio.CapacityLimiter = attrs.field(init=False)
 
     # --- start and stop --------------------------------------------------------------------
@@ -89,23 +91,26 @@ class Plugin:
             now_ms=broker.clock.now_ms,
         )
         self._sync_limit = anyio.CapacityLimiter(1)
+        self._caught_up = anyio.Event()
         broker.store.before_close.append(self._finish)
 
     @hookimpl
     def redispatch_from(self, broker: Broker) -> int | None:
         store = broker.store
         try:
-            return self._index.load(clean=store.was_clean, full_before=store.index_timestamp)
+            # What is missing is added in the background: nobody should wait for the index to send a message.
+            self._behind = self._index.load(clean=store.was_clean, full_before=store.index_timestamp) is not None
         except (IndexMismatch, OSError) as error:
             self._unusable = str(error)
             logger.error("no message can be found by key this time: %s", error)
-            return None
+        return None
 
     @hookimpl
     def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
         handlers = QueryHandlers(
-            broker, self._index, most=self.config.max_results, most_for_unique_key=self.config.unique_results
-        )
+            broker, self._index, self._caught_up, most=self.config.max_results,
+            most_for_unique_key=self.config.unique_results,
+        )  # fmt: skip
         by_key: Handler = handlers.query
         if self._unusable is not None:
             by_key = self._refuse
@@ -155,28 +160,29 @@ class Plugin:
 
     async def _run(self) -> None:
         while True:
-            await anyio.sleep(self.config.sync_interval)
             try:
                 if self._behind:
                     await self._catch_up()
+                self._caught_up.set()
                 filled = await anyio.to_thread.run_sync(self._index.sync, limiter=self._sync_limit)
                 self._note_full(self._index.note_synced(filled))
             except OSError as error:
                 logger.warning("the disk refuses the key index still: %s; it is tried again", error)
+            await anyio.sleep(self.config.sync_interval)
 
     def _note_full(self, end_time: int) -> None:
         store = self._broker.store
         store.index_timestamp = max(store.index_timestamp, end_time)
 
     async def _catch_up(self) -> None:
-        """Add from the log what the disk had no room for, a few messages at a time.
+        """Add from the log what a crash took or the disk had no room for, a few messages at a time.
 
         Raises:
             OSError: there is no room still.
         """
         store, index = self._broker.store, self._index
         segment = store.settings.segment_size
-        offset = max(index.done, store.start)
+        begin = offset = max(index.done, store.start)
         while offset < store.end:
             batch: list[StoredMessage] = []
             while len(batch) < STEP and offset < store.end:
@@ -189,7 +195,8 @@ class Plugin:
             index.add(batch)
             await anyio.lowlevel.checkpoint()
         self._behind = False
-        logger.info("the key index has caught up offset=%d", index.done)
+        if offset > begin:
+            logger.info("the key index has caught up from=%d to=%d", begin, index.done)
 
 
 def _remove(paths: Sequence[Path]) -> None:

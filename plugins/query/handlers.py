@@ -21,14 +21,20 @@ UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 SEARCHES: Final = 2
 """So many searches at a time; further ones wait, and sends and pulls go on."""
 
+PATIENCE: Final = 2.0
+"""Seconds that a query waits for an index that is being completed after a crash; then it gets what is there."""
+
 _ROOM_FOR_HEADER: Final = 64 * 1024
 
 
 class QueryHandlers:
-    def __init__(self, broker: Broker, index: Index, *, most: int, most_for_unique_key: int) -> None:
+    def __init__(
+        self, broker: Broker, index: Index, caught_up: anyio.Event, *, most: int, most_for_unique_key: int
+    ) -> None:
         self._store = broker.store
         self._broker = broker
         self._index = index
+        self._caught_up = caught_up
         self._most = most
         self._most_for_unique_key = most_for_unique_key
         self._most_bytes = broker.configuration.remoting.max_frame_size - _ROOM_FOR_HEADER
@@ -41,6 +47,8 @@ class QueryHandlers:
         wanted = min(request.integer("maxNum"), self._most)
         if request.boolean(UNIQUE_KEY_QUERY, False):
             wanted = self._most_for_unique_key
+        with anyio.move_on_after(PATIENCE):
+            await self._caught_up.wait()
         self._broker.catch_up()
         records = await anyio.to_thread.run_sync(
             self._search, topic, key, begin, end, wanted, limiter=self._searching, abandon_on_cancel=True
