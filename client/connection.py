@@ -160,8 +160,13 @@ class ConnectionPool:
         if self._closed:
             connection.close()
             raise PeerUnreachable(peer.address, "this client is closed")
-        if self._greet is not None and peer.address not in self._strangers:
-            await self._greet(peer.address, connection)
+        try:
+            if self._greet is not None and peer.address not in self._strangers:
+                await self._greet(peer.address, connection)
+        except BaseException:
+            # Also when cancelled by a close: left open, it would keep a client alive at the broker that is gone.
+            connection.close()
+            raise
         peer.quick = quick
         return connection
 
@@ -191,8 +196,11 @@ class ConnectionPool:
         """Close all connections and wait until they are gone."""
         self._closed = True
         connections = [peer.connection for peer in self._peers.values() if peer.connection is not None]
+        opening = [peer.opening for peer in self._peers.values() if peer.opening is not None]
         for address in list(self._peers):
             self.drop(address)
+        if opening:
+            await asyncio.wait(opening)
         for connection in connections:
             await connection.wait_closed()
         _pools.discard(self)

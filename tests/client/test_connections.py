@@ -92,6 +92,28 @@ async def test_several_who_wait_for_a_connection_get_the_same_one() -> None:
     assert len(opened) == 1
 
 
+async def test_a_client_that_is_closed_while_it_says_hello_leaves_no_connection_behind() -> None:
+    greeting = anyio.Event()
+
+    async def greet(address: str, connection: Connection) -> None:
+        greeting.set()
+        await anyio.sleep_forever()
+
+    server = RemotingServer({})
+    port = await server.listen("127.0.0.1", 0)
+    pool = ConnectionPool({}, greet=greet)
+    try:
+        opening = asyncio.create_task(pool.open(f"127.0.0.1:{port}", 30))
+        await greeting.wait()
+        await pool.close()
+        await asyncio.wait([opening])
+
+        assert opening.cancelled()
+        await until(lambda: not server.connections)
+    finally:
+        await server.stop()
+
+
 PRIVATE = {"tls__mode": "enforcing", "tls__certificate": str(TLS / "certificate.pem"), "tls__key": str(TLS / "key.pem")}
 
 
