@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from verniermq.contrib.spark.compression import decompress_bodies
 from verniermq.contrib.spark.places import SMALLEST, corrupt, find_records, parse_entries
-from verniermq.contrib.spark.properties import Bytes, Ints, Properties, gather, is_repeated
+from verniermq.contrib.spark.properties import Bytes, Ints, Properties, are_alike, gather
 from verniermq.contrib.spark.schema import COLUMNS, arrow_schema
 from verniermq.kernel import CorruptRecord, java_hash, unpack_host
 
@@ -228,9 +228,11 @@ class _Columns:
 
     def topic(self) -> pa.Array:
         """A queue's records have all the same; only a buffer of several topics needs a closer look."""
-        topics = gather(self.layout.data, self.layout.topics, self.layout.topic_lengths, pa.binary())
-        if is_repeated(topics, self.layout.topic_lengths, 1) and topics[0].as_py().isascii():
-            return pa.Array.from_buffers(pa.string(), len(topics), topics.buffers())
+        data, starts, lengths = self.layout.data, self.layout.topics, self.layout.topic_lengths
+        if len(starts) and bool(np.all(lengths == lengths[0])) and are_alike(data, starts, int(lengths[0])):
+            name = data[starts[0] : starts[0] + lengths[0]].tobytes().decode()
+            return pa.repeat(pa.scalar(name, pa.string()), len(starts))
+        topics = gather(data, starts, lengths, pa.binary())
         codes = topics.dictionary_encode()
         names = [str(name, "utf-8") for name in codes.dictionary.to_pylist()]
         return pa.array(names, pa.string()).take(codes.indices)

@@ -40,19 +40,13 @@ def gather(data: Bytes, starts: Ints, lengths: Ints, kind: pa.DataType) -> pa.Ar
     return whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
-def is_repeated(items: pa.Array, lengths: Ints, period: int) -> bool:
-    """Whether an array of binaries or strings, fresh from :func:`gather`, is its first few items again and again."""
-    if not period or not len(items) or len(items) % period:
-        return False
-    table = lengths.reshape(-1, period)
-    if not bool(np.all(table == table[0])):
-        return False
-    text = items.buffers()[2]
-    size = int(table[0].sum())
-    if not size or text is None:
-        return not size
-    whole = text.slice(0, size * len(table))
-    return bool(whole.equals(pa.py_buffer(text.slice(0, size).to_pybytes() * len(table))))
+def are_alike(data: Bytes, starts: Ints, length: int) -> bool:
+    """Whether the pieces of this length that begin at these places are all the same."""
+    if not length or not len(starts):
+        return True
+    everywhere: npt.NDArray[Any] = np.ndarray((len(data) - length + 1,), f"V{length}", data.data, strides=(1,))
+    pieces = everywhere[starts]
+    return bool(pieces.tobytes() == pieces[0].tobytes() * len(pieces))
 
 
 @attrs.define(eq=False, slots=False)
@@ -86,7 +80,7 @@ class Properties:
             return cls._split_odd(text, used, offsets)
         names = _after(value_ends)
         values = name_ends + 1
-        return cls(text, np.searchsorted(value_ends, offsets), names, name_ends, values, value_ends)._without_blanks()
+        return cls(text, _first_pairs(value_ends, offsets), names, name_ends, values, value_ends)._without_blanks()
 
     @classmethod
     def _split_odd(cls, text: Bytes, used: Bytes, offsets: Ints) -> Properties:
@@ -133,16 +127,29 @@ class Properties:
         return int(per_record[0]) if len(per_record) and bool(np.all(per_record == per_record[0])) else 0
 
     @cached_property
-    def name_texts(self) -> pa.Array:
-        return gather(self.text, self.names, self.name_lengths, pa.string())
-
-    @cached_property
     def shared_names(self) -> list[str] | None:
         """The names of each record, if all have the same in the same order, as messages of one producer mostly do."""
-        if not is_repeated(self.name_texts, self.name_lengths, self.period):
+        period = self.period
+        lengths = self.name_lengths[:period]
+        if not period or not bool(np.all(self.name_lengths.reshape(-1, period) == lengths)):
             return None
-        names: list[str] = self.name_texts.slice(0, self.period).to_pylist()
-        return names if len(set(names)) == len(names) else None
+        if not all(are_alike(self.text, self.names[at::period], int(lengths[at])) for at in range(period)):
+            return None
+        spans = zip(self.names[:period], self.name_ends[:period], strict=True)
+        names = [self.text[begin:end].tobytes().decode() for begin, end in spans]
+        return names if len(set(names)) == period else None
+
+    @cached_property
+    def name_texts(self) -> pa.Array:
+        """The name of each pair; if all records share them, those of the first again and again."""
+        if self.shared_names is None:
+            return gather(self.text, self.names, self.name_lengths, pa.string())
+        text = b"".join(name.encode() for name in self.shared_names)
+        ends = np.cumsum(self.name_lengths[: self.period])
+        offsets = np.zeros(len(self.names) + 1, dtype=np.int32)
+        offsets[1:].reshape(-1, self.period)[:] = ends + np.arange(self.records)[:, None] * len(text)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text * self.records)]
+        return pa.Array.from_buffers(pa.string(), len(self.names), buffers)
 
     @cached_property
     def name_codes(self) -> tuple[npt.NDArray[np.int32], list[str]]:
@@ -219,6 +226,15 @@ def _after(ends: Ints) -> Ints:
         begins[0] = 0
         begins[1:] = ends[:-1] + 1
     return begins
+
+
+def _first_pairs(value_ends: Ints, offsets: Ints) -> Ints:
+    """The number of each record's first pair; looked for only if not every record has as many as the others."""
+    records = len(offsets) - 1
+    period = len(value_ends) // max(records, 1)
+    if period and np.array_equal(value_ends[period - 1 :: period], offsets[1:] - 1):
+        return np.arange(0, len(value_ends) + 1, period)
+    return np.searchsorted(value_ends, offsets)
 
 
 def _texts(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Bytes, Ints]:

@@ -123,9 +123,9 @@ class IndexFile:
             OSError: the disk has no room; those before are added.
         """
         table, reserved, slots = self._map, self._reserved, self.slots
-        begin, before_count, count = self.begin_time, self.count, self.count
+        begin, before_count, count, used = self.begin_time, self.count, self.count, 0
         at_entry = self._first_entry + _ENTRY_SIZE * count
-        offset = store_time = 0
+        end_offset, end_time, seconds = self.end_offset, -1, 0
         try:
             for key_hash, offset, store_time in keys[: self.entries - count]:
                 at_slot = 40 + 4 * (key_hash % slots)
@@ -135,19 +135,24 @@ class IndexFile:
                 (before,) = _get_slot(table, at_slot)
                 if not 0 < before <= count:
                     before = 0
-                    self.used_slots += 1
-                seconds = (store_time - begin) // 1000 if begin > 0 else 0
-                if not 0 <= seconds <= _LARGEST:
-                    seconds = 0 if seconds < 0 else _LARGEST
+                    used += 1
+                if store_time != end_time:
+                    seconds = (store_time - begin) // 1000 if begin > 0 else 0
+                    if not 0 <= seconds <= _LARGEST:
+                        seconds = 0 if seconds < 0 else _LARGEST
                 _put_entry(table, at_entry, key_hash, offset, seconds, before)
                 _put_slot(table, at_slot, count)
                 if count == 1:
                     self.begin_offset, self.begin_time = offset, store_time
                     begin = store_time
-                self.end_offset, self.end_time = offset, store_time
+                    seconds = 0
+                end_offset, end_time = offset, store_time
                 at_entry += _ENTRY_SIZE
                 count += 1
         finally:
+            if count > before_count:
+                self.end_offset, self.end_time = end_offset, end_time
+            self.used_slots += used
             self.count = count
             self.write_head()
         return count - before_count

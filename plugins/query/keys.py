@@ -2,8 +2,8 @@
 
 The text that counts is ``topic#key``; its number is the absolute value of Java's string hash (RocketMQ:
 ``IndexFile.indexKeyHashMethod``). Two million messages a minute may come through here, so the hash is worked out
-in pieces, since ``hash(a + b) = hash(a) * 31^len(b) + hash(b)``: that of ``topic#`` once per topic, and that of all
-but a unique key's last four characters once for all messages that a client sent in one millisecond.
+in pieces, since ``hash(a + b) = hash(a) * 31^len(b) + hash(b)``: that of ``topic#`` once per topic, and that of
+``topic#`` and all but a unique key's last four characters once for all messages that a client sent in one millisecond.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ def hash_of(text: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _before_counter(head: str) -> int:
-    return hash_of(head[:-8]) * _SHIFT[8] + _hash(head[-8:])
+def _before_counter(topic: str, head: str) -> int:
+    value = hash_of(f"{topic}#{head[:-8]}") * _SHIFT[8] + _hash(head[-8:])
+    return value * _SHIFT[4] & _MASK
 
 
 def key_hash(topic: str, key: str) -> int:
     """The number that stands for ``topic#key`` in an index file, 0 to 2^31 - 1."""
     length = len(key)
-    before = hash_of(f"{topic}#")
-    if length in _UNIQUE_KEYS and key.isascii():
-        value = before * _SHIFT[length] + _before_counter(key[:-4]) * _SHIFT[4]
-        value += ord(key[-4]) * 29791 + ord(key[-3]) * 961 + ord(key[-2]) * 31 + ord(key[-1])
-    elif length <= _LONGEST and key.isascii():
-        value = before * _SHIFT[length] + _hash(key)
-    else:
+    if length > _LONGEST or not key.isascii():
         value = _hash(f"{topic}#{key}")
+    elif length in _UNIQUE_KEYS:
+        a, b, c, d = key[-4:].encode()
+        value = _before_counter(topic, key[:-4]) + a * 29791 + b * 961 + c * 31 + d
+    else:
+        value = hash_of(f"{topic}#") * _SHIFT[length] + sum(map(mul, key.encode(), _POWERS[length]))
     value &= _MASK
     # The absolute value of a signed number; that of the smallest one would not fit, and counts as 0.
     return value if value < 1 << 31 else -value & 0x7FFFFFFF
