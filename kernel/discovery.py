@@ -11,9 +11,8 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -21,6 +20,9 @@ from verniermq.kernel.builtin import BUILTIN
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.errors import PluginError, nearest
 from verniermq.kernel.plugin import PROJECT, Declaration, declaration_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 DEFAULT = "default"
 """In ``enable``: stands for all built-in plugins."""
@@ -53,6 +55,8 @@ class Found:
 
 def installed() -> dict[str, Candidate]:
     """What other packages offer, without importing any of it."""
+    from importlib.metadata import entry_points
+
     found = {}
     for entry in entry_points(group=PROJECT):
         package, version = _distribution(entry)
@@ -62,6 +66,19 @@ def installed() -> dict[str, Candidate]:
 
 def _distribution(entry: EntryPoint) -> tuple[str, str]:
     return (entry.dist.name, entry.dist.version) if entry.dist is not None else ("", "")
+
+
+def _offered(configuration: Configuration) -> dict[str, Candidate]:
+    """What other packages offer, if ``broker.toml`` speaks of more than built-in plugins.
+
+    Otherwise nobody asks, and looking through the installed packages would be a tenth of a broker's start.
+    """
+    spoken_of = {*configuration.plugins.enable, *configuration.plugins.disable, *configuration.plugin_tables}
+    for name in configuration.plugin_tables:
+        place = configuration.place(name)
+        spoken_of.update((*place.before, *place.after))
+    only_built_in = spoken_of <= {DEFAULT, *BUILTIN} and not configuration.origin.plugin_environment
+    return {} if only_built_in else installed()
 
 
 def choose(configuration: Configuration, defaults: Sequence[str]) -> list[Candidate]:
@@ -74,7 +91,7 @@ def choose(configuration: Configuration, defaults: Sequence[str]) -> list[Candid
     for name in configuration.plugins.enable:
         names.extend(defaults if name == DEFAULT else [name])
     unwanted = configuration.plugins.disable
-    offered = installed()
+    offered = _offered(configuration)
     base = Path(configuration.origin.file).parent
     chosen: dict[str, Candidate] = {}
     for name in names:
@@ -97,7 +114,7 @@ def known_names(configuration: Configuration, chosen: Iterable[Candidate]) -> li
     """Every name that ``broker.toml`` may speak of, whether or not its plugin is active."""
     placed = [name for name in configuration.plugin_tables if configuration.place(name).from_]
     named = [*configuration.plugins.enable, *(candidate.name for candidate in chosen), *placed]
-    return list(dict.fromkeys([*BUILTIN, *installed(), *named]))
+    return list(dict.fromkeys([*BUILTIN, *_offered(configuration), *named]))
 
 
 def _look_up(name: str, source: str, offered: Mapping[str, Candidate], base: Path) -> Candidate:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
+from typing import Final
 
 import anyio
 import click
 import orjson
-from rich.console import Console
-from rich.logging import RichHandler
-from rich.markup import escape
-from rich.table import Table
 
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.cli.for_tests import description, run_for_tests
@@ -26,7 +25,8 @@ from verniermq.kernel.cli.progress import progress_of
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.loop import backend_options, collect_garbage_rarely
 
-console = Console(stderr=True, highlight=False)
+LINE: Final = 100
+"""Characters after which the list of plugins goes on in another line."""
 
 
 @click.command()
@@ -84,10 +84,10 @@ async def _run(
     # Signals are ours before anybody can know that there is a broker to send one to.
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with AsyncExitStack() as stack:
-            with progress_of("reading the log", console) as progress:
+            with progress_of("reading the log") as progress:
                 running = await stack.enter_async_context(Broker(configuration, reread=reread, progress=progress))
             collect_garbage_rarely()
-            console.print(_banner(running, time.perf_counter() - started))
+            click.echo(_banner(running, time.perf_counter() - started), err=True)
             if ready_file is not None:
                 _write_ready_file(ready_file, running)
             async with anyio.create_task_group() as tasks:
@@ -100,8 +100,11 @@ async def _run(
 
 def _set_up_logging(level: str) -> None:
     """Coloured for a person; one line per event, with everything in it, for a file or a collector."""
-    if console.is_terminal:
-        handler: logging.Handler = RichHandler(console=console, show_path=False)
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.logging import RichHandler
+
+        handler: logging.Handler = RichHandler(console=Console(stderr=True, highlight=False), show_path=False)
         logging.basicConfig(level=level, format="%(message)s", handlers=[handler])
     else:
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -109,28 +112,30 @@ def _set_up_logging(level: str) -> None:
 
 async def _wait_for_signal(signals: AsyncIterator[signal.Signals], running: Broker) -> None:
     async for number in signals:
-        console.print(f"{signal.Signals(number).name}: stopping; everything taken is answered and written first")
+        name = signal.Signals(number).name
+        click.echo(f"{name}: stopping; everything taken is answered and written first", err=True)
         running.stop_requested.set()
         return
 
 
-def _banner(running: Broker, seconds: float) -> Table:
+def _banner(running: Broker, seconds: float) -> str:
     """Where it listens, what it keeps where, and a line to try."""
     name_servers = ", ".join(running.name_servers) or "none (the plugin namesrv is not active)"
-    active = [plugin.name for plugin in running.host.active.values()]
-    table = Table.grid(padding=(0, 2))
-    table.add_row("[bold]VernierMQ[/bold]", f"broker {running.name} is ready after {seconds:.2f} s")
-    table.add_row("clients use", f"{name_servers}  (name server)")
-    table.add_row("broker", escape(f"{running.address}  ({running.advertised.why})"))
+    active = ", ".join(plugin.name for plugin in running.host.active.values()) or "none"
+    rows = [
+        (click.style("VernierMQ", bold=True) + "  ", f"broker {running.name} is ready after {seconds:.2f} s"),
+        ("clients use", f"{name_servers}  (name server)"),
+        ("broker", f"{running.address}  ({running.advertised.why})"),
+    ]
     if running.advertised.is_loopback:
-        table.add_row("", r"reachable from this machine only; set \[broker] host and advertise to change that")
-    table.add_row("store", str(Path(running.store.path).resolve()))
-    table.add_row("plugins", ", ".join(active) or "none")
+        rows.append(("", "reachable from this machine only; set [broker] host and advertise to change that"))
+    rows += [("store", str(Path(running.store.path).resolve()))]
+    rows += [("" if number else "plugins", line) for number, line in enumerate(wrap(active, LINE))]
     if running.name_servers:
         first = running.name_servers[0]
-        table.add_row("try", f'verniermq send greetings "hello" --namesrv {first}')
-        table.add_row("", f"verniermq tail greetings --namesrv {first}")
-    return table
+        rows.append(("try", f'verniermq send greetings "hello" --namesrv {first}'))
+        rows.append(("", f"verniermq tail greetings --namesrv {first}"))
+    return "\n".join(f"{label:11}  {text}" for label, text in rows)
 
 
 def _write_ready_file(path: Path, running: Broker) -> None:

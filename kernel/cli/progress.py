@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, Final
 
 from verniermq.kernel.config import format_size
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -19,18 +20,16 @@ LINE_SECONDS: Final = 5.0
 
 
 @contextmanager
-def progress_of(what: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
     """Something to call with the bytes done and the bytes to do; nothing is shown before the first call."""
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task(what, total=None)
+    bar: Progress | None = None
     said = time.monotonic()
 
     def show(done: int, total: int) -> None:
-        nonlocal said
-        if console.is_terminal:
-            bar.start()
-            bar.update(task, completed=done, total=total)
+        nonlocal bar, said
+        if sys.stderr.isatty():
+            bar = bar or _bar(what)
+            bar.update(bar.task_ids[0], completed=done, total=total)
         elif time.monotonic() - said > LINE_SECONDS:
             said = time.monotonic()
             logger.info("%s done=%s total=%s", what, format_size(done), format_size(total))
@@ -38,4 +37,17 @@ def progress_of(what: str, console: Console) -> Iterator[Callable[[int, int], No
     try:
         yield show
     finally:
-        bar.stop()
+        if bar is not None:
+            bar.stop()
+
+
+def _bar(what: str) -> Progress:
+    # Imported for long work only: a broker that has none should not start later because of it.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task(what, total=None)
+    bar.start()
+    return bar

@@ -8,7 +8,6 @@ from pathlib import Path
 import attrs
 import click
 import orjson
-from rich.console import Console
 
 from verniermq.kernel.cli.options import config_options, configuration_from
 from verniermq.kernel.cli.progress import progress_of
@@ -16,8 +15,6 @@ from verniermq.kernel.commitlog.mapped import file_starts
 from verniermq.kernel.commitlog.repair import BadRange, Report, check_store, repair_store
 from verniermq.kernel.config import Size
 from verniermq.kernel.config.schema import StoreSettings
-
-console = Console(stderr=True, highlight=False)
 
 store_option = click.option("--store", "path", help="The folder of the store; without it, what the configuration says.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -47,7 +44,7 @@ def check(
     Exit code 0: the store is whole, or the next start puts it right by itself. 1: it is damaged, see 'store repair'.
     """
     chosen = _settings(path, config_path, no_plugins, settings)
-    with progress_of("reading the log", console) as progress:
+    with progress_of("reading the log") as progress:
         report = check_store(chosen, progress)
     _show(chosen, report, as_json)
     if report.damage and not as_json:
@@ -69,7 +66,7 @@ def repair(
     Exit code 0: a broker can open it now. 1: it is still damaged.
     """
     chosen = _settings(path, config_path, no_plugins, settings)
-    with progress_of("reading the log", console) as progress:
+    with progress_of("reading the log") as progress:
         report = repair_store(chosen, progress)
     _show(chosen, report, as_json)
     context.exit(1 if report.damage else 0)
@@ -83,7 +80,7 @@ def _settings(
     gaps = {following - start for start, following in pairwise(file_starts(Path(chosen.path) / "commitlog"))}
     size = min(gaps, default=chosen.segment_size)
     if size < chosen.segment_size:
-        console.print(f"the segments of this store have {size} bytes")
+        click.echo(f"the segments of this store have {size} bytes", err=True)
         largest = Size(min(chosen.max_message_size, size // 2))
         chosen = attrs.evolve(chosen, segment_size=Size(size), max_message_size=largest)
     return chosen

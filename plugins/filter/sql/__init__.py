@@ -15,8 +15,6 @@ from typing import ClassVar, Final
 import attrs
 
 from verniermq.kernel import Declaration, MessageFilter, Subscription, hookimpl, setting
-from verniermq.plugins.filter.sql.evaluate import compile_test
-from verniermq.plugins.filter.sql.parser import parse
 
 EXPRESSION_TYPE: Final = "SQL92"
 
@@ -32,6 +30,10 @@ def compile_sql(expression: str, *, max_length: int = 4096, max_depth: int = 50)
     Raises:
         SubscriptionParseFailed: the expression is too long, too deep or wrong; the text says where.
     """
+    # Imported with the first expression: most brokers never see one, and all of them want to start soon.
+    from verniermq.plugins.filter.sql.evaluate import compile_test
+    from verniermq.plugins.filter.sql.parser import parse
+
     return compile_test(parse(expression, max_length=max_length, max_depth=max_depth))
 
 
