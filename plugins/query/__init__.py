@@ -42,7 +42,7 @@ __all__ = ["Config", "Plugin"]
 
 logger = logging.getLogger(__name__)
 
-STEP = 100
+STEP = 20
 """Messages that are read from the log in one go when the index has to catch up; others get their turn then."""
 
 
