@@ -15,6 +15,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -37,7 +38,8 @@ def gather(data: Bytes, starts: Ints, lengths: Ints, kind: pa.DataType) -> pa.Ar
     offsets[1::2] = starts + lengths
     offsets[-1] = offsets[-2] if count else 0
     whole = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    # Arrow need not look whether these numbers lie inside.
+    return pc.take(whole, pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)), boundscheck=False)
 
 
 def are_alike(data: Bytes, starts: Ints, length: int) -> bool:
