@@ -172,7 +172,7 @@ class ReadOptions:
             columns=_columns(options),
             push_filters=options.flag("pushFilters", False),
             reader=_choice(options, "reader", ("auto", "range", "pull")),
-            chunk_bytes=options.number("chunkSize", 4 * MIB, least=1 << 16),
+            chunk_bytes=options.number("chunkSize", 2 * MIB, least=1 << 16),
             retry_seconds=options.seconds("retryTimeout", 30.0),
             decompress=options.flag("decompress", True),
             check_crc=options.flag("checkCrc", False),

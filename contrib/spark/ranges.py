@@ -1,7 +1,7 @@
 """READ_QUEUE_RANGE: many records of one queue in one answer, as they lie in the log.
 
 The ordinary pull answers with 32 messages or so; whoever reads millions spends the time waiting. Here one answer has
-up to 4 MiB. Fields of the request::
+up to some megabytes. Fields of the request::
 
     topic, queueId              which queue
     beginOffset, endOffset      which messages: from the first to just before the second
