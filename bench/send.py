@@ -20,6 +20,7 @@ import click
 from load import drive
 from rich.console import Console
 from rich.table import Table
+from sidebyside.machine import cpu_seconds
 
 from verniermq.kernel import Command, RequestCode, connect
 from verniermq.kernel.loop import backend_options
@@ -27,8 +28,7 @@ from verniermq.kernel.testing import BrokerProcess, broker_process
 
 SHAPES = [("1 waiting", 1, 1), ("8 waiting", 8, 1), ("64 waiting", 64, 1), ("pipelined, 4 × 64", 4, 64)]
 
-SETTLE_SECONDS = 10.0
-"""Until the files of 10,000 new queues are made and synced: that is the cost of making them, not of having them."""
+QUIET_SECONDS = 2.0
 
 PROPERTIES = "KEYS\x01order-4711\x02TAGS\x01paid\x02UNIQ_KEY\x017F0000011267000018B4AAC247B70003\x02WAIT\x01true\x02"
 
@@ -78,6 +78,14 @@ async def measure(
     return results
 
 
+async def quiet(pid: int) -> None:
+    """Wait until the broker is idle. It makes and syncs the files of 10,000 new queues first, once."""
+    before = -QUIET_SECONDS
+    while (now := cpu_seconds([pid])) - before > QUIET_SECONDS / 20:
+        before = now
+        await anyio.sleep(QUIET_SECONDS)
+
+
 async def scale(process: BrokerProcess, size: int, seconds: float, console: Console) -> None:
     """The same rate with many topics and with many connections that do nothing."""
 
@@ -92,7 +100,7 @@ async def scale(process: BrokerProcess, size: int, seconds: float, console: Cons
     with console.status("creating 10,000 topics"):
         for number in range(10_000):
             await connection.request(send_request(f"scale-{number}", 0, 100))
-        await anyio.sleep(SETTLE_SECONDS)
+        await quiet(process.pid)
     table.add_row("10,000 topics with messages", f"{await rate():,.0f}")
     idle = [await connect(process.broker) for _ in range(2_000)]
     table.add_row("… and 2,000 idle connections", f"{await rate():,.0f}")
