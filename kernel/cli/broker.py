@@ -21,7 +21,7 @@ import orjson
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.cli.for_tests import description, run_for_tests
 from verniermq.kernel.cli.options import config_options, configuration_from
-from verniermq.kernel.cli.progress import progress_of
+from verniermq.kernel.cli.progress import progress_of, terminal
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.loop import backend_options, collect_garbage_rarely
 
@@ -101,10 +101,9 @@ async def _run(
 def _set_up_logging(level: str) -> None:
     """Coloured for a person; one line per event, with everything in it, for a file or a collector."""
     if sys.stderr.isatty():
-        from rich.console import Console
         from rich.logging import RichHandler
 
-        handler: logging.Handler = RichHandler(console=Console(stderr=True, highlight=False), show_path=False)
+        handler: logging.Handler = RichHandler(console=terminal(), show_path=False)
         logging.basicConfig(level=level, format="%(message)s", handlers=[handler])
     else:
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")

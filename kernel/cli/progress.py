@@ -7,16 +7,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from verniermq.kernel.config import format_size
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
 
 logger = logging.getLogger(__name__)
 
 LINE_SECONDS: Final = 5.0
+
+
+@cache
+def terminal() -> Console:
+    """The one that logs and bars share, so that neither writes over the other. Rich takes a while to import."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
 
 
 @contextmanager
@@ -42,12 +52,10 @@ def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _bar(what: str) -> Progress:
-    # Imported for long work only: a broker that has none should not start later because of it.
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = Progress(*columns, console=terminal(), transient=True)
     bar.add_task(what, total=None)
     bar.start()
     return bar
