@@ -9,8 +9,10 @@ DEV    := $(VENV)/.installed-dev
 # Twice quiet: setuptools warns of folders beside an editable install, which are meant to be there.
 PIP    := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 FOLDERS := kernel plugins client contrib
+# As long as all the other tests together.
+HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault
 
-.PHONY: help run test test-kernel test-rest check interop bench clean
+.PHONY: help run test test-half test-other check interop bench clean
 
 help:            ## List the targets
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,13 +21,13 @@ run: $(RUN)    ## Start a broker with its embedded name server (broker.toml)
 	@$(BIN)/verniermq broker --config broker.toml
 
 test: $(DEV)   ## Run the tests, half of them on each of two cores
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-kernel test-rest
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-half test-other
 
-test-kernel: $(DEV)
-	@$(BIN)/python -m pytest tests/kernel tests/client -o cache_dir=.pytest_cache/kernel
+test-half: $(DEV)
+	@$(BIN)/python -m pytest $(HALF) -o cache_dir=.pytest_cache/half
 
-test-rest: $(DEV)
-	@$(BIN)/python -m pytest tests --ignore tests/kernel --ignore tests/client -o cache_dir=.pytest_cache/rest
+test-other: $(DEV)
+	@$(BIN)/python -m pytest tests $(HALF:%=--ignore=%) -o cache_dir=.pytest_cache/other
 
 check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom
 	@$(BIN)/ruff check .

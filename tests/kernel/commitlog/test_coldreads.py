@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import mmap
 import os
 import time
 from pathlib import Path
@@ -29,13 +32,26 @@ def nothing_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget(*files: Path) -> None:
     """Have the operating system drop a file's pages; it keeps those that somebody has mapped and touched."""
+    gc.collect()  # a closed store's maps may still be there
     for file in files:
         descriptor = os.open(file, os.O_RDONLY)
         os.fsync(descriptor)
-        for _ in range(5):  # pages that came a moment ago may still be on their way to where it looks for them
+        for _ in range(100):  # pages that came a moment ago may still be on their way to where it looks for them
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            time.sleep(0.01)
+            if not pages_in_memory(descriptor):
+                break
+            time.sleep(0.02)
         os.close(descriptor)
+
+
+def pages_in_memory(descriptor: int) -> int:
+    """How many pages of a file the system has; unlike a read, asking this way does not make it fetch any."""
+    size = os.fstat(descriptor).st_size
+    pages = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
+    with mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapped:
+        address = ctypes.addressof(ctypes.c_ubyte.from_buffer(mapped))
+        ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), pages)
+    return sum(page & 1 for page in pages)
 
 
 @pytest.fixture
