@@ -192,6 +192,13 @@ def test_a_table_of_a_plugin_that_is_not_active_is_no_mistake(tmp_path: Path, pa
     assert not was_imported(package)
 
 
+def test_an_installed_plugin_may_be_spoken_of_without_being_active(package: Path) -> None:
+    PluginHost().load(configured(plugins__enable=["filter"], plugins__filter__before=["stranger"]))
+    PluginHost().load(load(None, {"plugins.enable": ["filter"]}, environ={"VERNIERMQ_PLUGINS_STRANGER_A": "1"}))
+
+    assert not was_imported(package)
+
+
 @pytest.mark.parametrize("flag", ["--no-plugins", "--no-plugins=rules"])
 def test_no_plugins_takes_effect_before_anything_is_imported(tmp_path: Path, flag: str) -> None:
     path = write_module(tmp_path, "rules")

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import accumulate
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.kernel.commitlog.stores import open_store, pending
 from tests.plugins.peer import Peer
 from tests.spark.records import entry
 from verniermq.contrib.spark.plugin import Plugin
-from verniermq.kernel import Broker, Command, RequestCode, ResponseCode, connect, decode_records, tags_code
+from verniermq.contrib.spark.ranges import ENTRY, RangeRead
+from verniermq.kernel import MATCH_ALL, Broker, Command, RequestCode, ResponseCode, connect, decode_records, tags_code
 from verniermq.kernel.testing import running_broker
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +106,38 @@ async def test_a_range_goes_on_through_segments_and_from_file_to_memory(tmp_path
             offset = int(answer.ext["nextBeginOffset"])
 
     assert found == [b"%d" % number for number in range(270)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    runs=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), min_size=1, max_size=30),
+    sizes=st.lists(st.integers(0, 300), min_size=1, max_size=7),
+    begin=st.integers(0, 40),
+    budget=st.integers(1, 40_000),
+)
+def test_a_range_has_the_records_of_its_queue_however_they_lie(
+    runs: list[tuple[int, int]], sizes: list[int], begin: int, budget: int
+) -> None:
+    """Side by side or apart, alone or among those of other queues, from segment to segment."""
+    with TemporaryDirectory() as folder:
+        store = open_store(Path(folder))
+        for queue_id, count in [(0, begin + 1), *runs]:
+            for number in range(count):
+                store.append(pending(queue_id=queue_id, body=b"x" * sizes[number % len(sizes)]))
+        store.dispatch()
+        queue = store.queue("T1", 0)
+        assert queue is not None
+        places = queue.entries(begin, queue.max_offset - begin)
+        records = [store.read(offset, size) or b"" for offset, size, _ in places]
+
+        chunk = RangeRead.begin_at(store, queue, begin, queue.max_offset, MATCH_ALL, budget).finish()
+
+        fitting = max(1, sum(end <= budget for end in accumulate(map(len, records))))
+        assert chunk is not None
+        assert chunk.next_offset == begin + fitting
+        assert b"".join(chunk.records) == b"".join(records[:fitting])
+        assert [place[:2] for place in ENTRY.iter_unpack(chunk.entries)] == [place[:2] for place in places[:fitting]]
+        store.close()
 
 
 async def test_a_range_can_be_filtered_by_tags_and_by_properties() -> None:
