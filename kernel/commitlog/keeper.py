@@ -55,24 +55,26 @@ class Keeper:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        self._log.want_next = self._want_next
+        self._log.came_ahead = self._come_ahead
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._flusher.run)
-                tasks.start_soon(self._make_segments)
+                tasks.start_soon(self._keep_ahead)
                 tasks.start_soon(self._keep_queues)
         finally:
-            self._log.want_next = None
+            self._log.came_ahead = None
 
-    def _want_next(self) -> None:
+    def _come_ahead(self) -> None:
         self._wanted.set()
 
-    async def _make_segments(self) -> None:
+    async def _keep_ahead(self) -> None:
+        """Have the log ready for what comes next. Its own thread: it must not wait for a slow disk."""
+        thread = anyio.CapacityLimiter(1)
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
             try:
-                await anyio.to_thread.run_sync(self._log.prepare_next, limiter=self._thread)
+                await anyio.to_thread.run_sync(self._log.get_ready, limiter=thread)
             except OSError as error:
                 logger.warning("the next segment cannot be made yet: %s; it is tried again when needed", error)
 

@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 RESERVE_STEP = 16 << 20
 """Disk room is asked for this many bytes ahead: seldom enough to cost nothing, little enough for a laptop."""
 
+AHEAD = 4 << 20
+"""So much behind the log's end is made ready for writing, a sixth of a second's messages at full speed."""
+
 KEPT_IN_MEMORY = 32 << 20
 """So much of the log's end stays mapped: what consumers read that keep up."""
 
@@ -64,8 +67,10 @@ class CommitLog:
         """Both of them, for readers in other threads: they must fit together."""
         self.room = 0
         """An append that would end beyond this must call :meth:`make_room` first."""
-        self.want_next: Callable[[], None] | None = None
-        """Called once per segment, when it is half full: time to make the next one in a thread."""
+        self.came_ahead: Callable[[], None] | None = None
+        """Called now and then when the log has grown: time to call :meth:`get_ready` in a thread."""
+        self._ready = 0
+        """Up to here the pages are in memory already."""
         self._active: MappedFile | None = None
         self._unsynced: list[MappedFile] = []
         self._next: MappedFile | None = None
@@ -137,14 +142,15 @@ class CommitLog:
             if position + size + BLANK_SIZE > self.segment_size:
                 self._roll(active, position)
                 active, position = self._active or active, 0
-            self._reserve(active, position + size + BLANK_SIZE)
+            if position + size + BLANK_SIZE > active.reserved:
+                self._reserve(active, position + size + BLANK_SIZE)
         except OSError as error:
             raise StoreNotWritable(
                 f"the commit log cannot grow in {self.directory}: {error.strerror or error}; free some disk space"
             ) from error
-        self.room = self.base + min(active.reserved, self.segment_size - BLANK_SIZE)
-        if self.want_next is not None and active.reserved * 2 >= self.segment_size and self._next is None:
-            self.want_next()
+        self.room = self.base + min(position + size + AHEAD, active.reserved, self.segment_size - BLANK_SIZE)
+        if self.came_ahead is not None:
+            self.came_ahead()
         return self.end
 
     def _reserve(self, file: MappedFile, needed: int) -> None:
@@ -185,6 +191,23 @@ class CommitLog:
         self.end = end
         file.reserved = max(file.reserved, end - file.start)
         self.room = min(self.base + file.reserved, self.base + self.segment_size - BLANK_SIZE)
+
+    def get_ready(self) -> None:
+        """Have the pages in memory that are written next, and the next segment made when this one is half full.
+
+        For a worker thread. A write that meets a page first would wait until the system has filled it, with many
+        others around it: for a sixth of all the time that a loop has when it takes in messages as fast as it can.
+
+        Raises:
+            OSError: the disk failed, or has no room for the next segment.
+        """
+        with self._making:
+            active = self._active
+        if active is not None:
+            start, self._ready = max(self.end, self._ready), self.room + AHEAD
+            active.fetch(start - active.start, self._ready - start)
+            if active.reserved * 2 >= self.segment_size:
+                self.prepare_next()
 
     def prepare_next(self) -> MappedFile:
         """Make the segment after the active one, if that has not happened yet. Safe in a worker thread."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import mmap
 import os
 import time
 from collections.abc import Coroutine
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.commitlog.stores import SEGMENT, open_store, pending
+from tests.kernel.commitlog.stores import SEGMENT, open_store, pages_in_memory, pending
 from tests.kernel.pulling import pull
 from tests.plugins.peer import served
 from verniermq.kernel import decode_records
@@ -44,16 +42,6 @@ def forget(*files: Path) -> None:
                 break
             time.sleep(0.01)
         os.close(descriptor)
-
-
-def pages_in_memory(descriptor: int) -> int:
-    """How many pages of a file the system has; unlike a read, asking this way does not make it fetch any."""
-    size = os.fstat(descriptor).st_size
-    pages = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
-    with mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapped:
-        address = ctypes.addressof(ctypes.c_ubyte.from_buffer(mapped))
-        ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), pages)
-    return sum(page & 1 for page in pages)
 
 
 @pytest.fixture

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from mmap import PAGESIZE
 from pathlib import Path
 
 import pytest
 
-from verniermq.kernel.commitlog.log import CommitLog
-from verniermq.kernel.commitlog.mapped import MappedFile, clear_from, file_starts, written_end
+from tests.kernel.commitlog.stores import pages_in_memory
+from verniermq.kernel.commitlog.log import AHEAD, CommitLog
+from verniermq.kernel.commitlog.mapped import MappedFile, clear_from, file_name, file_starts, written_end
 from verniermq.kernel.errors import MessageTooLarge, SegmentSizeMismatch, StoreNotWritable
 
 SIZE = 4096
@@ -50,11 +52,11 @@ def test_a_record_as_large_as_a_segment_is_refused(log: CommitLog) -> None:
 
 def test_the_next_segment_is_asked_for_ahead_of_time(log: CommitLog, tmp_path: Path) -> None:
     asked: list[int] = []
-    log.want_next = lambda: asked.append(log.end)
+    log.came_ahead = lambda: asked.append(log.end)
     put(log, bytes([1]) * 1000)
     assert asked == [0]
 
-    thread = threading.Thread(target=log.prepare_next)
+    thread = threading.Thread(target=log.get_ready)
     thread.start()
     thread.join()
     assert file_starts(tmp_path) == [0, SIZE]
@@ -65,12 +67,30 @@ def test_the_next_segment_is_asked_for_ahead_of_time(log: CommitLog, tmp_path: P
     log.close()
 
 
+def test_pages_are_in_memory_before_they_are_written(tmp_path: Path) -> None:
+    size = 8 * AHEAD
+    log = CommitLog(tmp_path, size)
+    log.load()
+    log.open_at(0)
+    put(log, bytes([1]) * 1000)
+    log.get_ready()
+    path = tmp_path / file_name(0)
+
+    with path.open("r+b") as file:
+        assert pages_in_memory(file.fileno()) * PAGESIZE >= 2 * AHEAD
+        while log.end < AHEAD:
+            put(log, bytes([1]) * (1 << 20))
+        log.get_ready()
+        assert pages_in_memory(file.fileno()) * PAGESIZE >= 3 * AHEAD
+    log.close()
+
+
 def test_rolling_while_segments_are_made_in_a_thread_keeps_every_byte(log: CommitLog) -> None:
     stop = threading.Event()
 
     def prepare() -> None:
         while not stop.is_set():
-            log.prepare_next()
+            log.get_ready()
 
     thread = threading.Thread(target=prepare)
     thread.start()
