@@ -55,9 +55,13 @@ class Sender(asyncio.Protocol):
 
 async def drive(
     address: str, frames: list[bytes], *, window: int, seconds: float, warm_up: float = 0.5,
-    sender: Callable[[bytes, int], Sender] = Sender,
+    sender: Callable[[bytes, int], Sender] = Sender, awake: bool = False,
 ) -> float:  # fmt: skip
-    """Requests answered per second over one connection per frame; each has ``window`` on the way."""
+    """Requests answered per second over one connection per frame; each has ``window`` on the way.
+
+    ``awake``: never sleep. Waking a sleeper on an idle processor of the same machine is work for whoever writes to it,
+    which a peer on another machine would not be.
+    """
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     senders: list[Sender] = []
@@ -66,10 +70,18 @@ async def drive(
         senders.append(one)
     for one in senders:
         one.start()
+    keeper = asyncio.create_task(_stay_awake()) if awake else None
     await asyncio.sleep(warm_up)
     before, started = sum(one.answered for one in senders), time.perf_counter()
     await asyncio.sleep(seconds)
     rate = (sum(one.answered for one in senders) - before) / (time.perf_counter() - started)
+    if keeper is not None:
+        keeper.cancel()
     for one in senders:
         one._transport.abort()
     return rate
+
+
+async def _stay_awake() -> None:
+    while True:  # noqa: ASYNC110 - nothing is waited for
+        await asyncio.sleep(0)

@@ -2,8 +2,9 @@
 
 ``python bench/send.py`` starts a broker with its default plugins and a bare echo server of the same frames, each
 in a process of its own, and drives both in turns: 1, 8 and 64 connections that wait for each answer, and 4 that
-keep 64 requests on the way. ``--scale`` repeats the 8 connections with 10,000 topics and with 2,000 idle
-connections beside them.
+keep 64 requests on the way. Each is driven by a client that sleeps while it has nothing to do, and by one that stays
+awake: whoever writes to a sleeper on the same machine pays for waking it, which a peer elsewhere would not cost.
+``--scale`` repeats the 8 connections with 10,000 topics and with 2,000 idle connections beside them.
 """
 
 from __future__ import annotations
@@ -67,14 +68,17 @@ async def first_answer(address: str, size: int, binary: bool) -> bytes:
 
 async def measure(
     broker: str, echo: str, size: int, seconds: float, rounds: int, binary: bool
-) -> list[tuple[str, float, float]]:
+) -> list[tuple[str, str, float, float]]:
     results = []
     for name, connections, window in SHAPES:
-        of_broker, of_echo = [], []
-        for _ in range(rounds):
-            of_echo.append(await drive(echo, frames(connections, size, binary), window=window, seconds=seconds))
-            of_broker.append(await drive(broker, frames(connections, size, binary), window=window, seconds=seconds))
-        results.append((name, sorted(of_broker)[rounds // 2], sorted(of_echo)[rounds // 2]))
+        for awake in (False, True):
+            of_broker, of_echo = [], []
+            for _ in range(rounds):
+                for address, rates in ((echo, of_echo), (broker, of_broker)):
+                    load = frames(connections, size, binary)
+                    rates.append(await drive(address, load, window=window, seconds=seconds, awake=awake))
+            client = "awake" if awake else "sleeps"
+            results.append((name, client, sorted(of_broker)[rounds // 2], sorted(of_echo)[rounds // 2]))
     return results
 
 
@@ -128,9 +132,11 @@ def main(size: int, seconds: float, rounds: int, binary: bool, with_scale: bool)
             results = anyio.run(
                 measure, process.broker, echo, size, seconds, rounds, binary, backend_options=backend_options()
             )
-        table = Table("connections", "broker, messages/s", "echo, frames/s", "ratio", title=f"sends of {size} bytes")
-        for name, broker, limit in results:
-            table.add_row(name, f"{broker:,.0f}", f"{limit:,.0f}", f"{broker / limit:.2f}")
+        table = Table(
+            "connections", "client", "broker, messages/s", "echo, frames/s", "ratio", title=f"sends of {size} bytes"
+        )
+        for name, client, broker, limit in results:
+            table.add_row(name, client, f"{broker:,.0f}", f"{limit:,.0f}", f"{broker / limit:.2f}")
         console.print(table)
         resident, shared = [int(pages) * 4096 // 2**20 for pages in _statm(process.pid)[1:3]]
         console.print(f"resident memory of the broker: {resident} MiB, {shared} MiB of it mapped files and libraries")

@@ -22,10 +22,11 @@ from verniermq.kernel.commitlog.record import (
     WITHOUT_ENTRY,
 )
 from verniermq.kernel.commitlog.whole import SECTOR
+from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher
 from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, PropertiesTooLarge, StoreNotWritable
-from verniermq.kernel.message import PendingMessage, Property, format_properties, tags_code
+from verniermq.kernel.message import PendingMessage, Property, format_properties, java_hash
 
 RECORD_SLACK = 65536
 """How much a whole record may exceed the largest body, as RocketMQ allows."""
@@ -54,6 +55,7 @@ class Appender:
         self._log = log
         self._dispatcher = dispatcher
         self._queues = dispatcher.queues
+        self._tags_coders = dispatcher.tags_coders
         self._now = clock.now_ms
         self._on_first = on_first
 
@@ -67,14 +69,15 @@ class Appender:
         if self.refusal is not None:
             raise StoreNotWritable(self.refusal)
         log = self._log
-        event, prefix, rest = self._encode(message, self._now(), log.end, 0)
+        queue = self._queues.get((message.topic, message.queue_id)) or self._new_queue(message)
+        event, prefix, rest = self._encode(message, queue, self._now(), log.end, 0)
         size = event.size
         if log.end + size > log.room and log.make_room(size) != event.commit_log_offset:
             # The segment was full: the record goes to the next one and must say so.
-            event, prefix, rest = self._encode(message, event.store_timestamp, log.end, 0)
+            event, prefix, rest = self._encode(message, queue, event.store_timestamp, log.end, 0)
         log.write(prefix, rest)
         if not event.sys_flag & WITHOUT_ENTRY:
-            self._queues[event.topic, event.queue_id].next_offset += 1
+            queue.next_offset += 1
         pending = self._dispatcher.pending
         pending.append(event)
         if len(pending) == 1:
@@ -98,7 +101,7 @@ class Appender:
             events, records, counts = self._encode_batch(messages, now, log.end)
         log.write(records[0], b"".join(records[1:]))
         for queue, count in counts.items():
-            self._queues[queue].next_offset += count
+            queue.next_offset += count
         pending = self._dispatcher.pending
         is_first = not pending
         pending.extend(events)
@@ -108,24 +111,27 @@ class Appender:
 
     def _encode_batch(
         self, messages: Sequence[PendingMessage], now: int, offset: int
-    ) -> tuple[list[DispatchEvent], list[bytes], dict[tuple[str, int], int]]:
+    ) -> tuple[list[DispatchEvent], list[bytes], dict[ConsumeQueue, int]]:
         """The messages' events and records, the records in pieces, and how many each queue gets."""
         events: list[DispatchEvent] = []
         records: list[bytes] = []
-        counts: dict[tuple[str, int], int] = {}
+        counts: dict[ConsumeQueue, int] = {}
         for message in messages:
-            key = (message.topic, message.queue_id)
-            ahead = counts.get(key, 0)
-            event, prefix, rest = self._encode(message, now, offset, ahead)
+            queue = self._queues.get((message.topic, message.queue_id)) or self._new_queue(message)
+            ahead = counts.get(queue, 0)
+            event, prefix, rest = self._encode(message, queue, now, offset, ahead)
             if not event.sys_flag & WITHOUT_ENTRY:
-                counts[key] = ahead + 1
+                counts[queue] = ahead + 1
             events.append(event)
             records += (prefix, rest)
             offset += event.size
         return events, records, counts
 
+    def _new_queue(self, message: PendingMessage) -> ConsumeQueue:
+        return self._dispatcher.add_queue(message.topic, message.queue_id)
+
     def _encode(
-        self, message: PendingMessage, now: int, offset: int, ahead: int
+        self, message: PendingMessage, queue: ConsumeQueue, now: int, offset: int, ahead: int
     ) -> tuple[DispatchEvent, bytes, bytes]:
         """A message's event and record, changing nothing; ``ahead`` messages of its queue are not added yet.
 
@@ -133,9 +139,6 @@ class Appender:
         """
         topic = message.topic
         queue_id = message.queue_id
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            queue = self._dispatcher.add_queue(topic, queue_id)
         body = message.body
         body_size = len(body)
         if body_size > self.max_message_size:
@@ -186,8 +189,12 @@ class Appender:
             raise MessageTooLarge(size, self.max_message_size)
         code = message.tags_code
         if code is None:
-            coder = self._dispatcher.tags_coders.get(topic)
-            code = tags_code(properties.get(Property.TAGS)) if coder is None else coder(properties, now)
+            coder = self._tags_coders.get(topic)
+            if coder is not None:
+                code = coder(properties, now)
+            else:
+                tags = properties.get(Property.TAGS)
+                code = java_hash(tags) if tags else 0
         event = DispatchEvent(
             offset,
             size,

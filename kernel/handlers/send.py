@@ -37,6 +37,9 @@ SHORT_NAMES: Final = {
 }
 """Long name → V2 name."""
 
+SMALL: Final = {str(number): number for number in range(1024)}
+"""Texts of the numbers that the fields of a send nearly always have: looked up in half the time of reading them."""
+
 MAX_BATCH: Final = 65536
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
 _SHORT: Final = struct.Struct(">h")
@@ -107,10 +110,10 @@ class SendHandler:
     def _decode(self, request: Command, connection: Connection) -> tuple[PendingMessage, Target]:
         ext = request.ext
         try:
-            topic, queue_id, sys_flag = ext["b"], int(ext["e"]), int(ext["f"])
-            born, flag, times = int(ext["g"]), int(ext["h"]), int(ext.get("j", "0"))
+            topic, queue_id, sys_flag = ext["b"], SMALL[ext["e"]], SMALL[ext["f"]]
+            born, flag, times = int(ext["g"]), SMALL[ext["h"]], SMALL[ext.get("j", "0")]
         except (KeyError, ValueError):
-            # Read again with the getters that say which field it was.
+            # Read again with the getters that take any number, and say which field is none.
             topic, queue_id, sys_flag = request.text("b"), request.integer("e"), request.integer("f")
             born, flag, times = request.integer("g"), request.integer("h"), request.integer("j", 0)
         target = self._targets.get(topic) or self._target(topic, request)
@@ -124,7 +127,7 @@ class SendHandler:
             _check_transaction(sys_flag, properties)
         message = PendingMessage(
             topic, queue_id, request.body, properties, None, flag, sys_flag, born, connection.packed_host, times,
-            request_fields=ext,
+            0, None, ext,
         )  # fmt: skip
         self._stamp_properties(message, text)
         return message, target
@@ -161,14 +164,12 @@ class SendHandler:
             answer.ext.update(message.answer_fields)
             answer.frame = b""
         if (self._synchronous or self._host.confirm_append) and self._broker.must_confirm(message.properties):
-            return self._confirmed(answer, appended)
+            return self._confirmed(request, answer, appended)
         return answer
 
-    async def _confirmed(self, answer: Command, appended: Appended) -> Command:
-        answer.code, answer.remark = await self._broker.confirm(appended)
-        if answer.code != ResponseCode.SUCCESS:
-            answer.frame = b""
-        return answer
+    async def _confirmed(self, request: Command, answer: Command, appended: Appended) -> Command:
+        code, remark = await self._broker.confirm(appended)
+        return answer if code == ResponseCode.SUCCESS else request.reply(code, answer.ext, remark=remark)
 
     # --- batches ---------------------------------------------------------------------------
 
@@ -228,7 +229,7 @@ class SendHandler:
             "TRACE_ON": "true",
         }
         answer = request.reply(ResponseCode.SUCCESS, ext)
-        return self._confirmed(answer, appended[-1]) if self._broker.must_confirm(head.properties) else answer
+        return self._confirmed(request, answer, appended[-1]) if self._broker.must_confirm(head.properties) else answer
 
     def _split(self, head: PendingMessage) -> list[PendingMessage]:
         """The messages of a batch: ``size, 0, 0, flag, body length, body, properties length, properties`` each."""

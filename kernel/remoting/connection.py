@@ -5,9 +5,9 @@ answer to its request. So this one class serves the peers that connect to us and
 
 ::
 
-    socket -> data_received -> FrameDecoder -> request -> guards -> handler -> answer -> Outbox
-                                            -> answer  -> asking.py: whoever waits for it
-    socket <- one write for all answers of the turn of the loop <- Outbox
+    socket -> data_received -> Turn -> FrameDecoder -> request -> guards -> handler -> answer -> Turn
+                                                    -> answer  -> asking.py: whoever waits for it
+    socket <- one write for all answers of the turn of the loop <- Turn
 
 Nothing that happens on one connection is felt on another: what a handler raises becomes an answer, bytes that are
 no frame close this connection only, and a peer that does not read its answers is not read from either.
@@ -30,7 +30,7 @@ from verniermq.kernel.remoting.asking import Answered, Asking
 from verniermq.kernel.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, Piece, request_name
 from verniermq.kernel.remoting.frame import FrameDecoder
 from verniermq.kernel.remoting.limits import RemotingLimits
-from verniermq.kernel.remoting.outbox import Outbox
+from verniermq.kernel.remoting.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Connection:
         clock: Callable[[], float] = time.monotonic,
         accepted: bool = False,
         on_open: Callable[[Connection], None] | None = None,
-        outbox: Outbox | None = None,
+        turn: Turn | None = None,
     ) -> None:
         limits = limits or RemotingLimits()
         loop = asyncio.get_running_loop()
@@ -98,12 +98,12 @@ class Connection:
         self._room = limits.write_buffer_high
         self._decoder = FrameDecoder(limits)
         self._asking = Asking(loop)
-        self._outbox = Outbox(loop) if outbox is None else outbox
+        self._turn = Turn(loop) if turn is None else turn
         self._parts: list[Piece] = []
         """What will be written when this turn ends."""
         self._parts_size = 0
         self._flush_due = False
-        """It is in the outbox already."""
+        """The turn knows of it already."""
         self._paused = False
         self._writable = asyncio.Event()
         self._backlog: list[Command] = []
@@ -131,19 +131,27 @@ class Connection:
             self.on_open(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.accepted:
+            self._turn.received(self, data)
+            return
+        self.take(self.decode(data))
+
+    def decode(self, data: bytes) -> list[Command]:
+        """The commands that these bytes complete, to be handed to :meth:`take`."""
         self.last_active = self.clock()
         if self.sift is not None:
             data = self.sift(data)
-        decoder = self._decoder
-        commands = decoder.feed(data)
+        return self._decoder.feed(data)
+
+    def take(self, commands: list[Command]) -> None:
+        """Serve commands, or keep them until the peer has read the answers to earlier ones."""
         if self._backlog:
             self._backlog += commands
         else:
             self._serve(commands)
-        if decoder.error is not None and not self.closed:
-            logger.warning(
-                "connection closed, its bytes are no frame peer=%s reason=%s", self.peer_address, decoder.error
-            )
+        error = self._decoder.error
+        if error is not None and not self.closed:
+            logger.warning("connection closed, its bytes are no frame peer=%s reason=%s", self.peer_address, error)
             self.close()
 
     def eof_received(self) -> bool:
@@ -187,7 +195,7 @@ class Connection:
     def _serve(self, commands: list[Command]) -> None:
         """Answer every request of a chunk, onto what is written when the turn ends. Each message comes through here."""
         handlers = self.handlers
-        parts = self._parts
+        parts, size = self._parts, 0
         for command in commands:
             flag = command.flag
             if flag & RESPONSE_FLAG:
@@ -206,12 +214,22 @@ class Connection:
                 if not isinstance(result, Command):
                     self._start(command, result)
                 elif not flag & ONEWAY_FLAG:
-                    self._flush_soon(result.encode_onto(parts, self._largest))
+                    frame = result.frame
+                    if frame:  # encode_onto would do the same, but this is where most answers come through
+                        parts.append(frame)
+                        size += len(frame)
+                    else:
+                        size += result.encode_onto(parts, self._largest)
+                    if size > self._room:
+                        self._flush_soon(size)
+                        size = 0
             except Exception as error:
                 self._refuse(command, error)
             if self._paused and self.accepted:
                 self._backlog = commands[commands.index(command) + 1 :]
                 break
+        if size:
+            self._flush_soon(size)
 
     def _serve_backlog(self) -> None:
         if self.closed or self._paused:
@@ -378,7 +396,7 @@ class Connection:
             self.flush()
         elif not self._flush_due:
             self._flush_due = True
-            self._outbox.add(self)
+            self._turn.will_write(self)
 
     def flush(self) -> None:
         """Write what was answered and asked so far."""

@@ -44,10 +44,10 @@ class FrameDecoder:
     def feed(self, chunk: bytes) -> list[Command]:
         """The commands that this chunk completes, in order; then look at ``error``."""
         commands: list[Command] = []
+        if self.error is not None:
+            return commands
         try:
-            if self.error is None:
-                start = self._finish(chunk, commands) if self._needed else 0
-                self._cut(chunk, start, commands)
+            self._cut(chunk, self._finish(chunk, commands) if self._needed else 0, commands)
         except ProtocolError as error:
             self.error = error
             self._unfinished.clear()
@@ -74,6 +74,7 @@ class FrameDecoder:
         end = len(data)
         longest = self._longest
         longest_header = self._longest_header
+        received = Command.received
         while end - start >= 8:
             length, word = _unpack_words(data, start)
             if not _SMALLEST_LENGTH <= length <= longest:
@@ -87,8 +88,8 @@ class FrameDecoder:
             if next_start > end:
                 break
             raw = data[header_start:header_end]
-            fields = decode_json_header(raw) if kind == _JSON else decode_binary_header(raw)
-            commands.append(Command(*fields, data[header_end:next_start], kind == _BINARY))
+            header = decode_json_header(raw) if kind == _JSON else decode_binary_header(raw)
+            commands.append(received(header, data[header_end:next_start], kind == _BINARY))
             start = next_start
         if start < end:
             self._keep(data[start:])

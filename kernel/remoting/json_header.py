@@ -13,7 +13,8 @@ are all that anybody may be sent, since Go's client refuses anything else.
 from __future__ import annotations
 
 import json
-from typing import Any, Final, TypeAlias
+from operator import itemgetter
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 
@@ -23,6 +24,10 @@ Header: TypeAlias = tuple[int, int, int, dict[str, str], str, str, int]
 """Code, opaque, flag, ext fields, remark, language, version: what both forms of a header hold."""
 
 UNKNOWN_LANGUAGE: Final = "OTHER"
+_TYPES: Final = (int, int, int, dict, str, str, int)
+_usual = itemgetter("code", "opaque", "flag", "extFields", "language", "version")
+"""What nearly every request has, fetched at once."""
+_USUAL_TYPES: Final = (int, int, int, dict, str, int)
 _MEMBERS: Final[dict[str, type]] = {
     "code": int, "opaque": int, "flag": int, "version": int, "language": str, "remark": str, "extFields": dict,
 }  # fmt: skip
@@ -38,36 +43,39 @@ def decode_json_header(raw: bytes) -> Header:
         header = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise ProtocolError(f"header of {len(raw)} bytes is no JSON: {error}") from None
-    if header.__class__ is not dict:
-        raise ProtocolError(f"header is a JSON {_kind(header)}, expected an object")
-
-    get = header.get
-    code = get("code")
-    opaque = get("opaque")
-    flag = get("flag", 0)
-    version = get("version", 0)
-    language = get("language") or UNKNOWN_LANGUAGE
-    remark = get("remark") or ""
-    ext = get("extFields")
-    if (
-        code.__class__ is not int
-        or opaque.__class__ is not int
-        or flag.__class__ is not int
-        or version.__class__ is not int
-        or language.__class__ is not str
-        or remark.__class__ is not str
-    ):
-        raise _wrong_type(header)
-    if ext is None:
-        return code, opaque, flag, {}, remark, language, version
-    if ext.__class__ is not dict:
-        raise _wrong_type(header)
+    try:
+        usual = _usual(header)
+    except (KeyError, TypeError):
+        usual = ()
+    if tuple(map(type, usual)) == _USUAL_TYPES and "remark" not in header:
+        code, opaque, flag, ext, language, version = usual
+        remark = ""
+    else:
+        code, opaque, flag, ext, remark, language, version = _checked(header)
     try:
         # The quickest way to see that every value is a string: join raises for anything else.
         "".join(ext.values())
     except TypeError:
         ext = _as_text(ext, raw)
-    return code, opaque, flag, ext, remark, language, version
+    return code, opaque, flag, ext, remark, language or UNKNOWN_LANGUAGE, version
+
+
+def _checked(header: Any) -> Header:
+    """The members of a header that lacks some, has a remark, or is wrong."""
+    if type(header) is not dict:
+        raise ProtocolError(f"header is a JSON {_kind(header)}, expected an object")
+    members: tuple[Any, ...] = (
+        header.get("code"),
+        header.get("opaque"),
+        header.get("flag", 0),
+        {} if (ext := header.get("extFields")) is None else ext,
+        header.get("remark") or "",
+        header.get("language") or "",
+        header.get("version", 0),
+    )
+    if tuple(map(type, members)) != _TYPES:
+        raise _wrong_type(header)
+    return cast(Header, members)
 
 
 def encode_json_header(

@@ -26,8 +26,8 @@ from verniermq.kernel.errors import ListenFailed, RequestRefused
 from verniermq.kernel.remoting.command import Command
 from verniermq.kernel.remoting.connection import Connection, Guard, Handler
 from verniermq.kernel.remoting.limits import RemotingLimits
-from verniermq.kernel.remoting.outbox import Outbox
 from verniermq.kernel.remoting.tls import Door, Listener, Tls
+from verniermq.kernel.remoting.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class RemotingServer:
     _listeners: list[asyncio.Server | Listener] = attrs.field(factory=list, init=False)
     _sweep_timer: asyncio.TimerHandle | None = attrs.field(default=None, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
-    _outbox: Outbox | None = attrs.field(default=None, init=False)
+    _turn: Turn | None = attrs.field(default=None, init=False)
     _door: Door | None = attrs.field(init=False)
 
     @_door.default
@@ -141,10 +141,10 @@ class RemotingServer:
     # --- inside ----------------------------------------------------------------------------
 
     def _make_connection(self) -> asyncio.Protocol:
-        if self._outbox is None:
-            self._outbox = Outbox(asyncio.get_running_loop())
+        if self._turn is None:
+            self._turn = Turn(asyncio.get_running_loop())
         return Connection(
-            self.handlers, self.limits, self.guards, self.clock, accepted=True, on_open=self._admit, outbox=self._outbox
+            self.handlers, self.limits, self.guards, self.clock, accepted=True, on_open=self._admit, turn=self._turn
         ).as_protocol()
 
     def _admit(self, connection: Connection) -> None:

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from verniermq.kernel import VernierMQError, sync_directory
 from verniermq.plugins.query.indexfile import IndexFile
-from verniermq.plugins.query.keys import key_hash, keys_of
+from verniermq.plugins.query.keys import key_hash, keys_of, topic_hash
 
 logger = logging.getLogger(__name__)
 
@@ -149,9 +149,9 @@ class Index:
         for message in messages:
             offset = message.commit_log_offset
             if offset >= done:
-                topic, time = message.topic, message.store_timestamp
+                start, time = topic_hash(message.topic), message.store_timestamp
                 for key in keys_of(message.properties, message.sys_flag):
-                    keys.append((key_hash(topic, key), offset, time))  # noqa: PERF401 - a third faster than extend
+                    keys.append((key_hash(start, key), offset, time))  # noqa: PERF401 - a third faster than extend
                 done = offset + message.size
         while keys:
             file = self.files[-1] if self.files else None
@@ -233,7 +233,7 @@ class Index:
 
         Two keys may have the same hash, so whoever asks has to look at the messages.
         """
-        wanted = key_hash(topic, key)
+        wanted = key_hash(topic_hash(topic), key)
         for file in reversed(list(self.files)):
             if file.overlaps(begin, end):
                 yield from file.offsets(wanted, begin, end)

@@ -27,27 +27,26 @@ _UNIQUE_KEYS: Final = (32, 56)
 
 
 @lru_cache(maxsize=4096)
-def hash_of(text: str) -> int:
-    """Java's hash as a number that is not negative, remembered: for what many messages have in common."""
-    return _hash(text)
+def topic_hash(topic: str) -> int:
+    """Java's hash of ``topic#``, which is how all texts of a topic begin; not negative, and remembered."""
+    return _hash(f"{topic}#") & _MASK
 
 
 @lru_cache(maxsize=4096)
-def _before_counter(topic: str, head: str) -> int:
-    value = hash_of(f"{topic}#{head[:-8]}") * _SHIFT[8] + _hash(head[-8:])
-    return value * _SHIFT[4] & _MASK
+def _before_counter(start: int, head: str) -> int:
+    return (start * pow(31, len(head), 1 << 32) + _hash(head)) * _SHIFT[4] & _MASK
 
 
-def key_hash(topic: str, key: str) -> int:
-    """The number that stands for ``topic#key`` in an index file, 0 to 2^31 - 1."""
+def key_hash(start: int, key: str) -> int:
+    """The number that stands for a key in an index file, 0 to 2^31 - 1; ``start`` is its topic's hash."""
     length = len(key)
     if length > _LONGEST or not key.isascii():
-        value = _hash(f"{topic}#{key}")
+        value = start * pow(31, len(key.encode("utf-16-le", "surrogatepass")) // 2, 1 << 32) + _hash(key)
     elif length in _UNIQUE_KEYS:
         a, b, c, d = key[-4:].encode()
-        value = _before_counter(topic, key[:-4]) + a * 29791 + b * 961 + c * 31 + d
+        value = _before_counter(start, key[:-4]) + a * 29791 + b * 961 + c * 31 + d
     else:
-        value = hash_of(f"{topic}#") * _SHIFT[length] + sum(map(mul, key.encode(), _POWERS[length]))
+        value = start * _SHIFT[length] + sum(map(mul, key.encode(), _POWERS[length]))
     value &= _MASK
     # The absolute value of a signed number; that of the smallest one would not fit, and counts as 0.
     return value if value < 1 << 31 else -value & 0x7FFFFFFF
@@ -77,7 +76,7 @@ def keys_of(properties: Mapping[str, str], sys_flag: int = 0) -> list[str]:
         return []
     unique = properties.get(Property.UNIQUE_KEY)
     keys = properties.get(Property.KEYS)
-    found = [unique] if unique else []
-    if keys:
-        found += [key for key in keys.split(" ") if key]
-    return found
+    words = keys.split(" ") if keys else []
+    if "" in words:
+        words = [word for word in words if word]
+    return [unique, *words] if unique else words

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from verniermq.kernel import java_hash
 from verniermq.plugins.query.indexfile import IndexFile
-from verniermq.plugins.query.keys import key_hash, keys_of
+from verniermq.plugins.query.keys import key_hash, keys_of, topic_hash
 
+T1 = topic_hash("T1")
 UNIQUE = "C0A8010A00010B2C3D4E000000000000"
 
 
@@ -28,7 +29,7 @@ def test_the_worked_example_is_written_byte_for_byte(tmp_path: Path) -> None:
     file = IndexFile(tmp_path / "20231114221320123", 5_000_000, 20_000_000, create=True)
 
     stored = 1_700_000_000_123
-    added = file.add([(key_hash("T1", UNIQUE), 4096, stored), (key_hash("T1", "k1"), 4096, stored)])
+    added = file.add([(key_hash(T1, UNIQUE), 4096, stored), (key_hash(T1, "k1"), 4096, stored)])
 
     assert added == 2
     assert file.path.stat().st_size == 420_000_040
@@ -42,7 +43,7 @@ def test_the_worked_example_is_written_byte_for_byte(tmp_path: Path) -> None:
     assert bytes_at(file.path, 20_000_080, 20) == "04 b6 8d 0c 00 00 00 00 00 00 10 00 00 00 00 00 00 00 00 00"
 
     # 5.5 seconds later, one more message with the key k1.
-    file.add([(key_hash("T1", "k1"), 4254, stored + 5500)])
+    file.add([(key_hash(T1, "k1"), 4254, stored + 5500)])
 
     assert bytes_at(file.path, 20_000_100, 20) == "04 b6 8d 0c 00 00 00 00 00 00 10 9e 00 00 00 05 00 00 00 02"
     assert bytes_at(file.path, 16_290_136, 4) == "00 00 00 03"
@@ -51,7 +52,7 @@ def test_the_worked_example_is_written_byte_for_byte(tmp_path: Path) -> None:
 def test_a_young_file_takes_little_room_on_the_disk(tmp_path: Path) -> None:
     file = IndexFile(tmp_path / "20231114221320123", 5_000_000, 20_000_000, create=True)
 
-    file.add([(key_hash("T1", "k1"), 0, 1)])
+    file.add([(key_hash(T1, "k1"), 0, 1)])
 
     assert file.path.stat().st_blocks * 512 < 1 << 20
 
@@ -60,15 +61,15 @@ def test_a_young_file_takes_little_room_on_the_disk(tmp_path: Path) -> None:
 def test_a_hash_is_the_absolute_value_of_javas(topic: str, key: str) -> None:
     value = java_hash(f"{topic}#{key}")
 
-    assert key_hash(topic, key) == (0 if value == -(2**31) else abs(value))
+    assert key_hash(topic_hash(topic), key) == (0 if value == -(2**31) else abs(value))
 
 
 def test_hashes_of_unique_keys_and_of_the_smallest_number() -> None:
-    assert key_hash("T1", UNIQUE) == 541874302
-    assert key_hash("T1", "k1") == 79072524
+    assert key_hash(T1, UNIQUE) == 541874302
+    assert key_hash(T1, "k1") == 79072524
     # Java has no absolute value of its smallest number; RocketMQ takes 0.
     assert java_hash("T#0jdpfbq") == -(2**31)
-    assert key_hash("T", "0jdpfbq") == 0
+    assert key_hash(topic_hash("T"), "0jdpfbq") == 0
 
 
 def test_keys_are_the_unique_one_then_each_word() -> None:

@@ -1,0 +1,104 @@
+"""A turn of the loop: everything that came is taken in, whoever else sent something, and whatever happened to him."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from tests.kernel.pulling import until
+from verniermq.kernel.remoting import Command, Connection
+from verniermq.kernel.remoting.command import ONEWAY_FLAG
+from verniermq.kernel.remoting.turn import MOST_AT_ONCE
+
+from .conftest import Listen
+
+pytestmark = pytest.mark.anyio
+
+NOTE = 1
+PEERS = 2 * MOST_AT_ONCE + 3
+
+
+def send_all(peers: list[socket.socket], frames: list[bytes]) -> None:
+    """Without a turn of the loop in between, so that the server meets all of it in one."""
+    for peer, frame in zip(peers, frames, strict=True):
+        peer.sendall(frame)
+
+
+def connected(address: str, count: int) -> list[socket.socket]:
+    host, _, port = address.rpartition(":")
+    return [socket.create_connection((host, int(port))) for _ in range(count)]
+
+
+async def test_more_than_a_turn_takes_at_once_is_served_in_the_order_in_which_each_sent_it(listening: Listen) -> None:
+    noted: dict[str, list[int]] = {}
+
+    def note(request: Command, connection: Connection) -> Command:
+        noted.setdefault(connection.peer_address, []).append(request.opaque)
+        return request.reply()
+
+    async with listening({NOTE: note}) as there:
+        peers = connected(there.address, PEERS)
+        await asyncio.sleep(0.1)
+        for half in (range(3), range(3, 6)):
+            frames = b"".join(Command(NOTE, opaque=number).encode() for number in half)
+            send_all(peers, [frames] * PEERS)
+            await asyncio.sleep(0)
+        await until(lambda: sum(map(len, noted.values())) == 6 * PEERS)
+
+        assert list(noted.values()) == [[0, 1, 2, 3, 4, 5]] * PEERS
+        for peer in peers:
+            peer.setblocking(False)
+            assert len(peer.recv(65536)) == 6 * len(Command(NOTE).reply().encode())
+            peer.close()
+
+
+async def test_what_was_sent_right_before_a_close_is_taken_in(listening: Listen) -> None:
+    noted: list[int] = []
+
+    def note(request: Command, connection: Connection) -> None:
+        noted.append(request.opaque)
+
+    async with listening({NOTE: note}) as there:
+        peers = connected(there.address, 20)
+        await asyncio.sleep(0.1)
+        send_all(peers, [Command(NOTE, number, ONEWAY_FLAG).encode() for number in range(20)])
+        for number, peer in enumerate(peers):
+            if number % 2:  # half of them say good-bye, half of them vanish
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))
+            peer.close()
+        await until(lambda: not there.server.connections)
+
+    assert set(range(0, 20, 2)) <= set(noted)
+
+
+async def test_an_error_that_nobody_thought_of_costs_one_connection_only(
+    listening: Listen, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Connection.decode
+
+    def decode(connection: Connection, data: bytes) -> list[Command]:
+        if b"cursed" in data:
+            raise RuntimeError("a bug of ours")
+        return real(connection, data)
+
+    monkeypatch.setattr(Connection, "decode", decode)
+    async with listening({NOTE: lambda request, connection: request.reply()}) as there:
+        peers = connected(there.address, 5)
+        await asyncio.sleep(0.1)
+        bodies = [b"fine", b"fine", b"cursed", b"fine", b"fine"]
+        send_all(peers, [Command(NOTE, body=body).encode() for body in bodies])
+        await asyncio.sleep(0.2)
+
+        answers = []
+        for peer in peers:
+            peer.setblocking(False)
+            try:
+                answers.append(bool(peer.recv(65536)))
+            except ConnectionError:
+                answers.append(False)
+            peer.close()
+        assert answers == [True, True, False, True, True]
+        assert [r.levelno for r in caplog.records if "unexpected error" in r.getMessage()] == [logging.ERROR]
