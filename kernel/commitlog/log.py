@@ -195,8 +195,8 @@ class CommitLog:
     def get_ready(self) -> None:
         """Have the pages in memory that are written next, and the next segment made when this one is half full.
 
-        For a worker thread. A write that meets a page first would wait until the system has filled it, with many
-        others around it: for a sixth of all the time that a loop has when it takes in messages as fast as it can.
+        For a worker thread. A write that meets a page first waits until the system has filled it and many around it:
+        on a virtual machine, a sixth of the loop's time when it takes in messages as fast as it can.
 
         Raises:
             OSError: the disk failed, or has no room for the next segment.
@@ -204,7 +204,8 @@ class CommitLog:
         with self._making:
             active = self._active
         if active is not None:
-            start, self._ready = max(self.end, self._ready), self.room + AHEAD
+            start = max(self.end, self._ready)
+            self._ready = min(self.room + AHEAD, active.start + self.segment_size)
             active.fetch(start - active.start, self._ready - start)
             if active.reserved * 2 >= self.segment_size:
                 self.prepare_next()

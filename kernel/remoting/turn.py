@@ -21,8 +21,10 @@ class Turn:
     """What came in this turn of the loop, and the connections that have something to write when it ends.
 
     All that came is decoded first and served then, and all answers are written in a row: the same work right after
-    itself is a fifth quicker than each message by itself, since the processor still has the code at hand. A write
+    itself is a tenth quicker than each message by itself, since the processor still has the code at hand. A write
     wakes the peer; written one right after the other, the answers of a turn wake it once instead of once each.
+
+    Nothing is lost by waiting: the loops tell a connection of its end after the turn in which its last bytes came.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
