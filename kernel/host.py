@@ -245,7 +245,7 @@ class PluginHost:
         calls = tuple(self.before_append)
         for position, call in enumerate(calls):
             if call.concerns(message):
-                waiting = call(message, connection, undo=partial(message.restore, message.copy()))
+                waiting = call(message, connection, undo=message.way_back())
                 if waiting is not None:
                     return self._rewrite_after(waiting, calls[position + 1 :], message, connection)
         return None
@@ -257,7 +257,7 @@ class PluginHost:
         await waiting
         for call in others:
             if call.concerns(message):
-                again = call(message, connection, undo=partial(message.restore, message.copy()))
+                again = call(message, connection, undo=message.way_back())
                 if again is not None:
                     await again
 
