@@ -13,6 +13,7 @@ pages wait, and every ten seconds in any case. The sync itself always runs in a 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -50,8 +51,9 @@ class Flusher:
         self._timeout = timeout
         self._on_flushed = on_flushed
         self._on_trouble = on_trouble
-        self._group: anyio.Event | None = None
-        """Set when the sync that its waiters gathered for is over."""
+        self._waiting: list[tuple[int, float, asyncio.Future[bool]]] = []
+        """Who waits: up to where the log is to be durable, until when, and what to tell."""
+        self._timer: asyncio.TimerHandle | None = None
         self._wanted: anyio.Event | None = None
         self._thread = anyio.CapacityLimiter(1)
 
@@ -59,13 +61,29 @@ class Flusher:
         """Wait until the log is on the disk up to ``end``; ``False`` if that took too long or failed."""
         if not self.synchronous or end <= self.flushed:
             return True
-        with anyio.move_on_after(self._timeout):
-            while end > self.flushed:
-                if self._group is None:
-                    self._group = anyio.Event()
-                self.poke()
-                await self._group.wait()
-        return end <= self.flushed
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[bool] = loop.create_future()
+        self._waiting.append((end, loop.time() + self._timeout, told))
+        if self._timer is None:
+            self._timer = loop.call_later(self._timeout, self._give_up)
+        self.poke()
+        return await told
+
+    def _give_up(self) -> None:
+        """Tell those whose time is over. One timer serves all, since all wait equally long."""
+        loop = asyncio.get_running_loop()
+        self._tell(loop.time())
+        self._timer = loop.call_at(self._waiting[0][1], self._give_up) if self._waiting else None
+
+    def _tell(self, now: float = 0.0) -> None:
+        """Tell those whose bytes are durable, or whose time is over."""
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            end, deadline, told = waiter
+            if end > self.flushed and deadline > now:
+                self._waiting.append(waiter)
+            elif not told.done():
+                told.set_result(end <= self.flushed)
 
     def poke(self) -> None:
         """Ask for a sync soon."""
@@ -77,13 +95,13 @@ class Flusher:
         idle = 0.0
         while True:
             self._wanted = anyio.Event()
-            if self.synchronous and self._group is not None:
+            if self.synchronous and self._waiting:
                 self._wanted.set()  # somebody came before we did, or the disk failed them
             with anyio.move_on_after(self._interval):
                 await (self._wanted.wait() if self.synchronous else anyio.sleep_forever())
             idle += self._interval
             waiting = self._log.end - self.flushed
-            if not waiting and self._group is None:
+            if not waiting:
                 continue
             if self.synchronous or waiting >= self._pages * PAGE or idle >= THOROUGH_SECONDS:
                 idle = 0.0
@@ -91,19 +109,15 @@ class Flusher:
                     await anyio.sleep(self._interval)
 
     async def flush(self) -> bool:
-        """Sync once, in a worker thread, and wake whoever waited for it."""
-        group, self._group = self._group, None
+        """Sync once, in a worker thread, and tell whoever waited for it."""
         try:
             end = await anyio.to_thread.run_sync(self._log.sync, limiter=self._thread)
         except OSError as error:
             logger.error("the disk refused to sync the commit log: %s; writes are refused until it works", error)
             self._on_trouble(error)
-            if group is not None:
-                group.set()  # they gather again for the next try, until their time runs out
             return False
         self.flushed = max(self.flushed, end)
         self._on_trouble(None)
         self._on_flushed()
-        if group is not None:
-            group.set()
+        self._tell()
         return True

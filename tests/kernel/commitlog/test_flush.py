@@ -125,6 +125,26 @@ async def test_a_disk_that_does_not_answer_in_time_is_reported(tmp_path: Path) -
     again.close()
 
 
+async def test_each_waits_its_own_time_and_who_gives_up_harms_nobody(tmp_path: Path) -> None:
+    store = open_store(tmp_path, flush="sync", flush_timeout=0.2)
+    waited: list[float] = []
+
+    async def wait(end: int) -> None:
+        began = anyio.current_time()
+        assert await store.durable(end) is False
+        waited.append(anyio.current_time() - began)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait, store.append(pending()).end)
+        with anyio.move_on_after(0.1):
+            await store.durable(store.append(pending()).end)
+        tasks.start_soon(wait, store.append(pending()).end)
+
+    assert len(waited) == 2
+    assert min(waited) >= 0.19
+    store.close()
+
+
 async def test_a_disk_that_refuses_to_sync_stops_writes_until_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
