@@ -68,12 +68,12 @@ class SendHandler:
         self._host = broker.host
         self._synchronous = broker.store.waits_for_disk
         self._targets: dict[str, Target] = {}
-        self._stamp = {
+        self._added = {
             Property.REGION: REGION,
             Property.TRACE_SWITCH: "true",
             Property.CLUSTER: broker.configuration.broker.cluster,
         }
-        self._stamp_text = "".join(f"{name}\x01{value}\x02" for name, value in self._stamp.items())
+        self._added_text = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -93,6 +93,7 @@ class SendHandler:
 
     def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
         message, target = self._decode(request, connection)
+        self._stamp(message)
         queue_id = message.queue_id
         if target.concerned or not self._host.concerned_properties.isdisjoint(message.properties):
             waiting = self._broker.rewrite(message, connection)
@@ -126,24 +127,25 @@ class SendHandler:
         if sys_flag & SysFlag.TRANSACTION_MASK:
             _check_transaction(sys_flag, properties)
         message = PendingMessage(
-            topic, queue_id, request.body, properties, None, flag, sys_flag, born, connection.packed_host, times,
+            topic, queue_id, request.body, properties, text, flag, sys_flag, born, connection.packed_host, times,
             0, None, ext,
         )  # fmt: skip
-        self._stamp_properties(message, text)
         return message, target
 
-    def _stamp_properties(self, message: PendingMessage, text: str) -> None:
+    def _stamp(self, message: PendingMessage) -> None:
         """Add what the broker adds. The text is extended rather than made anew, where nothing is in the way."""
-        properties = message.properties
+        properties, text = message.properties, message.properties_text or ""
         clean = Property.REGION not in properties
         if Property.UNIQUE_KEY not in properties:
             properties[Property.UNIQUE_KEY] = unique_key()
             clean = False
-        properties.update(self._stamp)
-        if clean:
-            message.properties_text = (
-                text + self._stamp_text if not text or text[-1] == VALUE_END else text + VALUE_END + self._stamp_text
-            )
+        properties.update(self._added)
+        if not clean:
+            message.properties_text = None
+        elif not text or text[-1] == VALUE_END:
+            message.properties_text = text + self._added_text
+        else:
+            message.properties_text = text + VALUE_END + self._added_text
 
     def _target(self, topic: str, request: Command) -> Target:
         config = self._broker.topics.for_send(topic, request.ext.get("c", ""), request.integer("d", 4))
@@ -233,23 +235,23 @@ class SendHandler:
 
     def _split(self, head: PendingMessage) -> list[PendingMessage]:
         """The messages of a batch: ``size, 0, 0, flag, body length, body, properties length, properties`` each."""
-        data = memoryview(head.body)
+        data = bytes(head.body)
         messages: list[PendingMessage] = []
-        position = 0
-        while position < len(data):
+        position, stop = 0, len(data)
+        while position < stop:
             try:
                 size, _, _, flag, body_size = _BATCH_HEAD.unpack_from(data, position)
                 body_end = position + 20 + body_size
                 (properties_size,) = _SHORT.unpack_from(data, body_end)
                 end = body_end + 2 + properties_size
-                if body_size < 0 or properties_size < 0 or end != position + size or end > len(data):
+                if body_size < 0 or properties_size < 0 or end != position + size or end > stop:
                     raise ValueError(f"sizes do not add up ({size} ≠ 22 + {body_size} + {properties_size})")
-                text = str(data[body_end + 2 : end], "utf-8")
+                text = data[body_end + 2 : end].decode()
             except (struct.error, ValueError) as error:
                 raise MessageIllegal(f"message {len(messages)} of the batch, at byte {position}: {error}") from error
             properties = parse_properties(text)
             message = PendingMessage(
-                head.topic, head.queue_id, bytes(data[position + 20 : body_end]), properties, text, flag,
+                head.topic, head.queue_id, data[position + 20 : body_end], properties, text, flag,
                 head.sys_flag, head.born_timestamp, head.born_host, head.reconsume_times,
                 request_fields=head.request_fields,
             )  # fmt: skip
