@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from mmap import mmap
 
@@ -15,6 +16,8 @@ from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.errors import CorruptRecord, StoreError
 from verniermq.kernel.message import parse_properties
 
+# Not mmap.find: before Python 3.11.4 it reads the byte behind the map when it searches to the end, and dies of it.
+_MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MAGIC_V1, MAGIC_V2)))
 
 class NewerFormat(StoreError):
     """A later version wrote records that this one does not understand."""
@@ -110,7 +113,6 @@ def newer_magic(log: CommitLog, offset: int) -> int | None:
 def whole_records_after(log: CommitLog, offset: int) -> Iterator[tuple[mmap, Layout]]:
     """Look for whole records behind bytes that are none, by their magic; holes in the files are skipped."""
     size = log.segment_size
-    magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
     for base in log.load():
         if base + size <= offset or (file := log.file_at(base)) is None:
             continue
@@ -124,10 +126,10 @@ def whole_records_after(log: CommitLog, offset: int) -> Iterator[tuple[mmap, Lay
                     break  # only a hole is left
                 position = max(position, start)
                 while position < stop:
-                    hits = [hit for m in magics if (hit := file.map.find(m, position + 4, stop)) >= 0]
-                    if not hits:
+                    hit = _MAGIC.search(file.map, position + 4, stop)
+                    if hit is None:
                         break
-                    position = min(hits) - 4
+                    position = hit.start() - 4
                     try:
                         found = whole_record_at(file.map, position, base + position)
                     except CorruptRecord:
