@@ -36,7 +36,7 @@ class FrameDecoder:
         self.limits = limits or RemotingLimits()
         self.error: ProtocolError | None = None
         self._longest = self.limits.max_frame_size - 4
-        self._longest_header = self.limits.max_header_size
+        self._longest_header = min(self.limits.max_header_size, 0xFFFFFF)  # its length has 24 bits
         self._unfinished = bytearray()
         self._needed = 0
         """How many bytes the unfinished frame must have before it is worth another look; 0 when there is none."""
@@ -80,16 +80,22 @@ class FrameDecoder:
             if not _SMALLEST_LENGTH <= length <= longest:
                 raise self._bad_length(length)
             header_start = start + 8
-            header_end = header_start + (word & 0xFFFFFF)
             next_start = start + 4 + length
-            kind = word >> 24
-            if header_end > next_start or header_end - header_start > longest_header or kind > _BINARY:
+            if word <= longest_header:  # of form 0, then, which is JSON
+                header_end = header_start + word
+                binary = False
+            else:
+                header_end = header_start + (word & 0xFFFFFF)
+                binary = True
+                if word >> 24 != _BINARY or word & 0xFFFFFF > longest_header:
+                    raise self._bad_word(length, word)
+            if header_end > next_start:
                 raise self._bad_word(length, word)
             if next_start > end:
                 break
             raw = data[header_start:header_end]
-            header = decode_json_header(raw) if kind == _JSON else decode_binary_header(raw)
-            commands.append(received(header, data[header_end:next_start], kind == _BINARY))
+            header = decode_binary_header(raw) if binary else decode_json_header(raw)
+            commands.append(received(header, data[header_end:next_start], binary))
             start = next_start
         if start < end:
             self._keep(data[start:])

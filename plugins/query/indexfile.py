@@ -120,38 +120,39 @@ class IndexFile:
         at it: a search in another thread may follow the slot at once.
 
         Raises:
-            OSError: the disk has no room; those before are added.
+            OSError: the disk has no room; ``count`` says how many were added before.
         """
+        if self.count == 1 and len(keys) > 1:
+            return self.add(keys[:1]) + self.add(keys[1:])  # the first one's time is what all others count from
         table, reserved, slots = self._map, self._reserved, self.slots
         begin, before_count, count, used = self.begin_time, self.count, self.count, 0
         at_entry = self._first_entry + _ENTRY_SIZE * count
-        end_offset, end_time, seconds = self.end_offset, -1, 0
+        adding = keys[: self.entries - count]
+        last_time, seconds = -1, 0
         try:
-            for key_hash, offset, store_time in keys[: self.entries - count]:
+            self._reserve(at_entry, _ENTRY_SIZE * len(adding))
+            for key_hash, offset, store_time in adding:
                 at_slot = 40 + 4 * (key_hash % slots)
-                if not reserved[at_slot >> 16] or not reserved[at_entry + 19 >> 16]:
+                if not reserved[at_slot >> 16]:
                     self._reserve(at_slot, 4)
-                    self._reserve(at_entry, _ENTRY_SIZE)
                 (before,) = _get_slot(table, at_slot)
                 if not 0 < before <= count:
                     before = 0
                     used += 1
-                if store_time != end_time:
+                if store_time != last_time:
+                    last_time = store_time
                     seconds = (store_time - begin) // 1000 if begin > 0 else 0
                     if not 0 <= seconds <= _LARGEST:
                         seconds = 0 if seconds < 0 else _LARGEST
                 _put_entry(table, at_entry, key_hash, offset, seconds, before)
                 _put_slot(table, at_slot, count)
-                if count == 1:
-                    self.begin_offset, self.begin_time = offset, store_time
-                    begin = store_time
-                    seconds = 0
-                end_offset, end_time = offset, store_time
                 at_entry += _ENTRY_SIZE
                 count += 1
         finally:
             if count > before_count:
-                self.end_offset, self.end_time = end_offset, end_time
+                _, self.end_offset, self.end_time = adding[count - before_count - 1]
+                if before_count == 1:
+                    self.begin_offset, self.begin_time = self.end_offset, self.end_time
             self.used_slots += used
             self.count = count
             self.write_head()
