@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
@@ -132,9 +133,19 @@ def _banner(running: Broker, seconds: float) -> str:
     rows += [("" if number else "plugins", line) for number, line in enumerate(wrap(active, LINE))]
     if running.name_servers:
         first = running.name_servers[0]
-        rows.append(("try", f'verniermq send greetings "hello" --namesrv {first}'))
-        rows.append(("", f"verniermq tail greetings --namesrv {first}"))
+        command = _command()
+        rows.append(("try", f'{command} send greetings "hello" --namesrv {first}'))
+        rows.append(("", f"{command} tail greetings --from-start --namesrv {first}"))
     return "\n".join(f"{label:11}  {text}" for label, text in rows)
+
+
+def _command() -> str:
+    """Our own name as it can be typed here: the command of an environment that is not active is on no path."""
+    called = sys.argv[0]
+    found = shutil.which("verniermq")
+    if os.path.basename(called) != "verniermq" or (found is not None and os.path.samefile(found, called)):
+        return "verniermq"
+    return called
 
 
 def _write_ready_file(path: Path, running: Broker) -> None:

@@ -132,6 +132,26 @@ def test_a_broker_says_where_it_is_and_stops_when_told(tmp_path: Path) -> None:
     assert not (tmp_path / "store" / "abort").exists()
 
 
+def test_the_line_to_try_works_as_it_is_printed(tmp_path: Path) -> None:
+    elsewhere = {**os.environ, "PATH": "/usr/bin:/bin"}  # the environment that we are installed in is not active
+    process = subprocess.Popen(
+        [
+            Path(sys.executable).with_name("verniermq"), "broker", "--port", "0", "--namesrv-port", "0",
+            "--store", str(tmp_path / "store"), "--set", "broker.vip_port=false",
+        ],
+        stderr=subprocess.PIPE, text=True, env=elsewhere,
+    )  # fmt: skip
+    assert process.stderr is not None
+    line = next(line.removeprefix("try").strip() for line in process.stderr if line.startswith("try"))
+
+    sent = subprocess.run(line, shell=True, env=elsewhere, capture_output=True, text=True, check=False, timeout=60)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+
+    assert sent.returncode == 0, sent.stderr
+    assert sent.stdout.startswith("SEND_OK")
+
+
 def test_two_brokers_on_one_port_are_told_apart(tmp_path: Path) -> None:
     from verniermq.kernel.testing import broker_process
 
