@@ -181,7 +181,13 @@ class Store(StoreReader):
             self._lock = None
 
     def flush(self) -> None:
-        """Make everything durable and dispatch it, here and now. Blocks; only while :meth:`run` is not running."""
+        """Make everything durable and dispatch it, here and now. Blocks; only while :meth:`run` is not running.
+
+        Raises:
+            OSError: the disk failed, now or earlier.
+        """
+        if self._flusher.failed:
+            raise OSError(errno.EIO, "the disk failed while it was synced before")
         self._flusher.flushed = self._log.sync()
         self.dispatch()
         self._dispatcher.flush()
@@ -248,11 +254,11 @@ class Store(StoreReader):
         return self._flusher.flushed
 
     def _note_trouble(self, error: OSError | None, part: str = "commit log") -> None:
-        if error is not None:
+        if error is not None and error.errno == errno.EIO:
+            self._flusher.fail()
+            self.refuse_writes(f"the disk failed while the {part} was synced; restart the broker", "EIO")
+        elif error is not None:
             self.refuse_writes(f"the disk refused to keep the {part}: {error.strerror or error}", part)
-            if error.errno == errno.EIO:
-                # What a failed sync could not write may be dropped from memory: a later one that works proves nothing.
-                self.refuse_writes(f"the disk failed while the {part} was synced; restart the broker", "EIO")
         elif part in self._refusals:
             self.refuse_writes(None, part)
 

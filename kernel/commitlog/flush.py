@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from math import inf
 
 import anyio
 import anyio.to_thread
@@ -45,6 +46,8 @@ class Flusher:
         self.flushed = 0
         """Everything in the log before this offset is on the disk."""
         self.synchronous = synchronous
+        self.failed = False
+        """See :meth:`fail`."""
         self._log = log
         self._interval = interval
         self._pages = pages
@@ -61,6 +64,8 @@ class Flusher:
         """Wait until the log is on the disk up to ``end``; ``False`` if that took too long or failed."""
         if not self.synchronous or end <= self.flushed:
             return True
+        if self.failed:
+            return False
         loop = asyncio.get_running_loop()
         told: asyncio.Future[bool] = loop.create_future()
         self._waiting.append((end, loop.time() + self._timeout, told))
@@ -84,6 +89,14 @@ class Flusher:
                 self._waiting.append(waiter)
             elif not told.done():
                 told.set_result(end <= self.flushed)
+
+    def fail(self) -> None:
+        """The disk failed: nothing becomes durable any more, and nobody need wait for it.
+
+        What the system could not write it may drop from its memory, so a later sync that works proves nothing.
+        """
+        self.failed = True
+        self._tell(inf)
 
     def poke(self) -> None:
         """Ask for a sync soon."""
@@ -110,10 +123,12 @@ class Flusher:
 
     async def flush(self) -> bool:
         """Sync once, in a worker thread, and tell whoever waited for it."""
+        if self.failed:
+            return False
         try:
             end = await anyio.to_thread.run_sync(self._log.sync, limiter=self._thread)
         except OSError as error:
-            logger.error("the disk refused to sync the commit log: %s; writes are refused until it works", error)
+            logger.error("the disk refused to sync the commit log: %s; writes are refused", error)
             self._on_trouble(error)
             return False
         self.flushed = max(self.flushed, end)

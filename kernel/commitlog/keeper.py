@@ -76,7 +76,7 @@ class Keeper:
             try:
                 await anyio.to_thread.run_sync(self._log.get_ready, limiter=thread)
             except OSError as error:
-                logger.warning("the next segment cannot be made yet: %s; it is tried again when needed", error)
+                logger.warning("the log is not ready yet for what comes next: %s; it is tried again", error)
 
     async def _keep_queues(self) -> None:
         """Write the consume queues every interval; less often sync them too, and write the checkpoint."""
@@ -113,7 +113,7 @@ class Keeper:
         """
         async with self._one_at_a_time:
             durable, timestamp = self._dispatcher.dispatched, self._dispatcher.store_timestamp
-            if durable == self._saved:
+            if durable == self._saved or self._flusher.failed:
                 return
             if self._flusher.flushed < durable and not await self._flusher.flush():
                 return  # the log's own trouble is noted already

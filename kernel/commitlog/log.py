@@ -70,7 +70,7 @@ class CommitLog:
         self.came_ahead: Callable[[], None] | None = None
         """Called now and then when the log has grown: time to call :meth:`get_ready` in a thread."""
         self._ready = 0
-        """Up to here the pages are in memory already."""
+        """Up to here the pages were fetched, or are being."""
         self._active: MappedFile | None = None
         self._unsynced: list[MappedFile] = []
         self._next: MappedFile | None = None

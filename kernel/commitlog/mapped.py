@@ -23,6 +23,7 @@ import mmap as system
 import os
 import sys
 import time
+from functools import cache
 from mmap import ACCESS_READ, ACCESS_WRITE, PAGESIZE, mmap
 from pathlib import Path
 
@@ -35,6 +36,12 @@ _LET_GO_STEP = 4 << 20
 """So many bytes at a time: the call keeps the interpreter's lock, about 0.1 ms for this much."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
+
+
+@cache
+def _nowhere() -> int:
+    """A descriptor that swallows what is written to it: one for the process, since there may be none to spare later."""
+    return os.open(os.devnull, os.O_WRONLY)
 
 
 def sync_data(descriptor: int) -> None:
@@ -237,14 +244,13 @@ class MappedFile:
             OSError: the disk failed.
         """
         stop = min(position + length, self.size)
-        with open(os.devnull, "wb", buffering=0) as nowhere:
-            while position < stop:
-                position += self._pass_over(nowhere.fileno(), position, stop - position) or stop
+        while position < stop:
+            position += self._pass_over(position, stop - position) or stop
 
-    def _pass_over(self, nowhere: int, position: int, length: int) -> int:
+    def _pass_over(self, position: int, length: int) -> int:
         """Have the system read bytes for nobody; say how many."""
         try:
-            return os.sendfile(nowhere, self._descriptor, position, length)
+            return os.sendfile(_nowhere(), self._descriptor, position, length)
         except (AttributeError, OSError):  # other systems than Linux want a socket, and copies do as well
             return len(os.pread(self._descriptor, min(1 << 20, length), position))
 

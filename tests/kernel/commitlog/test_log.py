@@ -68,20 +68,28 @@ def test_the_next_segment_is_asked_for_ahead_of_time(log: CommitLog, tmp_path: P
 
 
 def test_pages_are_in_memory_before_they_are_written(tmp_path: Path) -> None:
-    size = 8 * AHEAD
-    log = CommitLog(tmp_path, size)
+    log = CommitLog(tmp_path, 8 * AHEAD)
     log.load()
     log.open_at(0)
     put(log, bytes([1]) * 1000)
-    log.get_ready()
-    path = tmp_path / file_name(0)
 
-    with path.open("r+b") as file:
-        assert pages_in_memory(file.fileno()) * PAGESIZE >= 2 * AHEAD
-        while log.end < AHEAD:
-            put(log, bytes([1]) * (1 << 20))
+    with (tmp_path / file_name(0)).open("r+b") as file:
+
+        def forgotten() -> int:
+            """How many bytes are in memory after the system was asked to forget all that nobody has mapped."""
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return pages_in_memory(file.fileno()) * PAGESIZE
+
+        if forgotten() >= AHEAD:
+            pytest.skip("this file system keeps its pages in memory")
         log.get_ready()
-        assert pages_in_memory(file.fileno()) * PAGESIZE >= 3 * AHEAD
+        assert pages_in_memory(file.fileno()) * PAGESIZE >= 2 * AHEAD
+        while log.end < AHEAD + (1 << 20):
+            put(log, bytes([1]) * (1 << 20))
+        before = forgotten()
+        log.get_ready()  # what lies behind what was made ready before
+        assert pages_in_memory(file.fileno()) * PAGESIZE >= before + AHEAD
     log.close()
 
 
