@@ -97,6 +97,8 @@ class Connection:
         self._largest = limits.max_frame_size
         self._room = limits.write_buffer_high
         self._decoder = FrameDecoder(limits)
+        self._last: list[Command] | None = None
+        """The commands before bytes that are no frame: nothing comes after them."""
         self._asking = Asking(loop)
         self._turn = Turn(loop) if turn is None else turn
         self._parts: list[Piece] = []
@@ -131,6 +133,7 @@ class Connection:
             self.on_open(self)
 
     def data_received(self, data: bytes) -> None:
+        self.last_active = self.clock()
         if self.accepted:
             self._turn.received(self, data)
             return
@@ -138,10 +141,12 @@ class Connection:
 
     def decode(self, data: bytes) -> list[Command]:
         """The commands that these bytes complete, to be handed to :meth:`take`."""
-        self.last_active = self.clock()
         if self.sift is not None:
             data = self.sift(data)
-        return self._decoder.feed(data)
+        commands = self._decoder.feed(data)
+        if self._decoder.error is not None and self._last is None:
+            self._last = commands
+        return commands
 
     def take(self, commands: list[Command]) -> None:
         """Serve commands, or keep them until the peer has read the answers to earlier ones."""
@@ -149,13 +154,14 @@ class Connection:
             self._backlog += commands
         else:
             self._serve(commands)
-        error = self._decoder.error
-        if error is not None and not self.closed:
+        if commands is self._last and not self.closed:
+            error = self._decoder.error
             logger.warning("connection closed, its bytes are no frame peer=%s reason=%s", self.peer_address, error)
             self.close()
 
     def eof_received(self) -> bool:
-        """The peer will send nothing more: close this side too."""
+        """The peer will send nothing more: answer what it sent, then close this side too."""
+        self._turn.end()
         return False
 
     def pause_writing(self) -> None:

@@ -93,6 +93,7 @@ class RemotingServer:
         self._stopping = True
         for listener in self._listeners:
             listener.close()
+        self._end_turn()  # what was read already is served, not refused
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
@@ -108,6 +109,7 @@ class RemotingServer:
             logger.warning("requests cancelled at stop count=%d grace_seconds=%g", len(working), grace_seconds)
             await asyncio.wait(working)
 
+        self._end_turn()
         leaving = [loop.create_task(connection.wait_closed()) for connection in self.connections]
         for connection in list(self.connections):
             connection.close()
@@ -161,6 +163,10 @@ class RemotingServer:
             connection.on_close.append(self.on_disconnect)
         if self.on_connect is not None:
             self.on_connect(connection)
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.end()
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [task for connection in self.connections for task in connection.tasks]

@@ -24,7 +24,7 @@ class Turn:
     itself is a tenth quicker than each message by itself, since the processor still has the code at hand. A write
     wakes the peer; written one right after the other, the answers of a turn wake it once instead of once each.
 
-    Nothing is lost by waiting: the loops tell a connection of its end after the turn in which its last bytes came.
+    Nothing is lost by waiting: whoever closes connections, or learns that a peer has, ends the turn first.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -50,18 +50,21 @@ class Turn:
 
     def _end_soon(self) -> None:
         self._end_is_due = True
-        self._loop.call_soon(self._end)
+        self._loop.call_soon(self.end)
 
-    def _end(self) -> None:
-        if self._received:
-            self._serve()
-        self._end_is_due = False
-        writing, self._writing = self._writing, []
-        for connection in writing:
-            try:
-                connection.flush()
-            except Exception:
-                _give_up(connection)
+    def end(self) -> None:
+        """Serve what came so far and write the answers, now."""
+        try:
+            if self._received:
+                self._serve()
+        finally:
+            self._end_is_due = False
+            writing, self._writing = self._writing, []
+            for connection in writing:
+                try:
+                    connection.flush()
+                except Exception:
+                    _give_up(connection)
 
     def _serve(self) -> None:
         received, self._received = self._received, []
@@ -74,7 +77,7 @@ class Turn:
         for connection, commands in decoded:
             try:
                 connection.take(commands)
-            except Exception:
+            except (Exception, asyncio.CancelledError):  # a handler may have asked a future that was cancelled
                 _give_up(connection)
 
 

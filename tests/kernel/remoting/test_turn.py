@@ -74,6 +74,72 @@ async def test_what_was_sent_right_before_a_close_is_taken_in(listening: Listen)
     assert set(range(0, 20, 2)) <= set(noted)
 
 
+async def test_who_sends_and_then_only_listens_gets_his_answer(listening: Listen) -> None:
+    async with listening({NOTE: lambda request, connection: request.reply()}) as there:
+        host, _, port = there.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(Command(NOTE, opaque=7).encode())
+        writer.write_eof()
+
+        assert await reader.read() == Command(NOTE, opaque=7).reply().encode()
+        writer.close()
+
+
+async def test_a_stop_answers_what_was_read_before_it(listening: Listen) -> None:
+    noted: list[int] = []
+
+    def note(request: Command, connection: Connection) -> Command:
+        noted.append(request.opaque)
+        return request.reply()
+
+    async with listening({NOTE: note}) as there:
+        host, _, port = there.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        await until(lambda: bool(there.server.connections))
+        (connection,) = there.server.connections
+        connection.data_received(Command(NOTE, opaque=7).encode())  # read in the same turn in which the stop begins
+        await there.server.stop()
+
+        assert noted == [7]
+        assert await reader.read() == Command(NOTE, opaque=7).reply().encode()
+        writer.close()
+
+
+async def test_requests_before_bytes_that_are_no_frame_are_answered_however_they_are_cut(listening: Listen) -> None:
+    async with listening({NOTE: lambda request, connection: request.reply()}) as there:
+        host, _, port = there.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        await until(lambda: bool(there.server.connections))
+        (connection,) = there.server.connections
+        connection.data_received(Command(NOTE, opaque=1).encode())
+        connection.data_received(Command(NOTE, opaque=2).encode() + b"\xff" * 8)
+
+        assert await reader.read() == b"".join(Command(NOTE, opaque=n).reply().encode() for n in (1, 2))
+        writer.close()
+
+
+async def test_a_handler_that_was_cancelled_costs_one_connection_only(listening: Listen) -> None:
+    def ask_a_cancelled_future(request: Command, connection: Connection) -> Command:
+        if request.body == b"cursed":
+            raise asyncio.CancelledError
+        return request.reply()
+
+    async with listening({NOTE: ask_a_cancelled_future}) as there:
+        host, _, port = there.address.rpartition(":")
+        streams = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        await until(lambda: len(there.server.connections) == 3)
+        for body in (b"cursed", b"fine"):
+            for number, connection in enumerate(list(there.server.connections)):
+                if not connection.closed:
+                    connection.data_received(Command(NOTE, body=body if number == 1 else b"fine").encode())
+            await asyncio.sleep(0.05)
+
+        answered = sorted([len(await reader.read(65536)) if not reader.at_eof() else 0 for reader, _ in streams])
+        assert answered == [0, *[2 * len(Command(NOTE).reply().encode())] * 2]
+        for _, writer in streams:
+            writer.close()
+
+
 async def test_an_error_that_nobody_thought_of_costs_one_connection_only(
     listening: Listen, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
