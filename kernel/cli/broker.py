@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -141,11 +142,10 @@ def _banner(running: Broker, seconds: float) -> str:
 
 def _command() -> str:
     """Our own name as it can be typed here: the command of an environment that is not active is on no path."""
-    called = sys.argv[0]
-    found = shutil.which("verniermq")
-    if os.path.basename(called) != "verniermq" or (found is not None and os.path.samefile(found, called)):
+    called, found = sys.argv[0], shutil.which("verniermq")
+    if os.path.basename(called) != "verniermq" or not os.path.exists(called):
         return "verniermq"
-    return called
+    return "verniermq" if found is not None and os.path.samefile(found, called) else shlex.quote(called)
 
 
 def _write_ready_file(path: Path, running: Broker) -> None:
