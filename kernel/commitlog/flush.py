@@ -114,7 +114,7 @@ class Flusher:
                 await (self._wanted.wait() if self.synchronous else anyio.sleep_forever())
             idle += self._interval
             waiting = self._log.end - self.flushed
-            if not waiting:
+            if not waiting or self.failed:
                 continue
             if self.synchronous or waiting >= self._pages * PAGE or idle >= THOROUGH_SECONDS:
                 idle = 0.0
@@ -123,14 +123,14 @@ class Flusher:
 
     async def flush(self) -> bool:
         """Sync once, in a worker thread, and tell whoever waited for it."""
-        if self.failed:
-            return False
         try:
             end = await anyio.to_thread.run_sync(self._log.sync, limiter=self._thread)
         except OSError as error:
             logger.error("the disk refused to sync the commit log: %s; writes are refused", error)
             self._on_trouble(error)
             return False
+        if self.failed:
+            return False  # another sync failed while this one waited for its turn
         self.flushed = max(self.flushed, end)
         self._on_trouble(None)
         self._on_flushed()

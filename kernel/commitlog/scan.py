@@ -19,6 +19,7 @@ from verniermq.kernel.message import parse_properties
 # Not mmap.find: before Python 3.11.4 it reads the byte behind the map when it searches to the end, and dies of it.
 _MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MAGIC_V1, MAGIC_V2)))
 
+
 class NewerFormat(StoreError):
     """A later version wrote records that this one does not understand."""
 
