@@ -8,14 +8,15 @@ RUN    := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
 # Twice quiet: setuptools warns of folders beside an editable install, which are meant to be there.
 PIP    := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
-FOLDERS := kernel plugins client contrib
+PINNED := constraints.txt
+FOLDERS := kernel plugins client cli testing contrib
 # As long as all the other tests together.
-HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault
+HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign
 
-.PHONY: help run test test-half test-other check interop bench clean
+.PHONY: help run test test-half test-other check types interop campaign bench kernel-size constraints clean
 
 help:            ## List the targets
-	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: $(RUN)    ## Start a broker with its embedded name server (broker.toml)
 	@$(BIN)/verniermq broker --config broker.toml
@@ -23,38 +24,62 @@ run: $(RUN)    ## Start a broker with its embedded name server (broker.toml)
 test: $(DEV)   ## Run the tests, half of them on each of two cores
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-half test-other
 
+# With AGAIN=1 what failed runs once more, alone: one defect of the tests' own timing does not hide what the rest of a run shows.
+PYTEST = $(BIN)/python -m pytest $(1) -o cache_dir=.pytest_cache/$(2)
+TESTED = $(PYTEST) $(if $(AGAIN),|| (echo "Once more, alone, what failed among the others:" && $(PYTEST) --last-failed --lfnf=none))
+
 test-half: $(DEV)
-	@$(BIN)/python -m pytest $(HALF) -o cache_dir=.pytest_cache/half
+	@$(call TESTED,$(HALF),half)
 
 test-other: $(DEV)
-	@$(BIN)/python -m pytest tests $(HALF:%=--ignore=%) -o cache_dir=.pytest_cache/other
+	@$(call TESTED,tests $(HALF:%=--ignore=%),other)
 
 check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# Other people's servers take their time on a busy machine, and a test's patience ends; a defect fails twice.
-INTEROP := $(BIN)/python -m pytest tests/interop -o cache_dir=.pytest_cache/interop
+types: $(DEV) build/types/verniermq  ## Type-check alone
+	@$(BIN)/mypy
 
+# Other people's servers take their time on a busy machine, and a test's patience ends; a defect fails twice.
+interop: AGAIN = 1
 interop: $(DEV) ## Drive a broker with the real Java, Go and Node clients
-	@$(INTEROP) || (echo "Once more, alone, what failed among the others:" && $(INTEROP) --last-failed --lfnf=none)
+	@$(call TESTED,tests/interop,interop)
+
+MINUTES ?= 10
+KINDS   ?= all
+
+campaign: $(DEV) ## Kill, fill, damage and attack brokers (MINUTES=10 KINDS=kill,disk SEED=7)
+	@$(BIN)/python -m tests.campaign --minutes $(MINUTES) --kinds $(KINDS) $(SEED:%=--seed %)
 
 bench: $(DEV)  ## Measure side by side with Apache's broker (BENCH=--quick: under 3 minutes)
 	@$(BIN)/python bench/apache.py $(BENCH)
+
+kernel-size:     ## Count the kernel's code lines (SIZE="--check --max-lines 6500" compares)
+	@$(PYTHON) bench/kernel_size.py $(SIZE)
+
+# A clean environment beside the one in use: the newest versions that pyproject.toml allows become the pinned ones.
+constraints:     ## Renew constraints.txt with the newest versions
+	@rm -rf build/newest && $(PYTHON) -m venv build/newest
+	@build/newest/bin/python -m pip --quiet --quiet --disable-pip-version-check install -e '.[dev,spark]'
+	@head -n 1 $(PINNED) > build/newest/$(PINNED)
+	@build/newest/bin/python -m pip --disable-pip-version-check freeze --exclude-editable >> build/newest/$(PINNED)
+	@mv build/newest/$(PINNED) $(PINNED) && rm -rf build/newest
 
 clean:           ## Remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # To run a broker takes a few small packages; to test it takes Spark and the tools too.
-$(RUN): pyproject.toml setup.py | $(BIN)/python
+$(RUN): pyproject.toml setup.py $(PINNED) | $(BIN)/python
 	@echo "Installing VernierMQ into $(VENV) ..."
-	@$(PIP) install -e .
+	@$(PIP) install -c $(PINNED) -e .
 	@touch $@
 
-$(DEV): pyproject.toml setup.py | $(BIN)/python
+$(DEV): pyproject.toml setup.py $(PINNED) | $(BIN)/python
 	@echo "Installing VernierMQ and its tools into $(VENV) (Spark is large) ..."
-	@$(PIP) install -e '.[dev,spark]'
+	@$(PIP) install -c $(PINNED) -e '.[dev,spark]'
 	@touch $@ $(RUN)
 
 $(BIN)/python:

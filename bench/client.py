@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the interop suite's Apache
 
 from verniermq.client import Admin, Message, Producer, PushConsumer, ReceivedMessage, SendResult
 from verniermq.kernel.loop import backend_options
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 QUEUES = 8
 JAVA = "java5"
@@ -63,9 +63,7 @@ class Figures:
         return Figures(*[better.get(n, min)(getattr(self, n), getattr(other, n)) for n in names])
 
 
-async def measure(
-    namesrv: str, topic: str, count: int, size: int, in_flight: int, *, keeps: bool = True
-) -> Figures:
+async def measure(namesrv: str, topic: str, count: int, size: int, in_flight: int, *, keeps: bool = True) -> Figures:
     figures = Figures()
     async with Admin(namesrv=namesrv) as admin:
         await admin.create_topic(topic, queues=QUEUES)
@@ -136,9 +134,9 @@ def run_java(namesrv: str, topic: str, count: int, size: int, in_flight: int) ->
 
     with tempfile.TemporaryDirectory() as folder:
         driver = Driver("java", driver_command(JAVA), Path(folder))
-        done = driver.start(
-            "bench", namesrv=namesrv, topic=topic, count=count, size=size, in_flight=in_flight
-        ).finish(600)
+        done = driver.start("bench", namesrv=namesrv, topic=topic, count=count, size=size, in_flight=in_flight).finish(
+            600
+        )
         (event,) = done.events("figures")
     names = ("sends", "waiting", "p50", "p99", "consumed")
     return Figures(**{name: float(event[name]) for name in names})

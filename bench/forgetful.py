@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
 
-from verniermq.kernel import Broker, Command, Connection, Declaration, Handler, NoConfig, RequestCode, hookimpl
+from verniermq.kernel import Command, Connection, Context, Declaration, NoConfig, Registry, RequestCode
 
 
 @attrs.define(eq=False)
 class Plugin:
-    declaration: ClassVar = Declaration(api=1, summary="Answers sends and forgets the messages.")
+    declaration: ClassVar = Declaration(
+        api=1, summary="Answers sends and forgets the messages.", requests=(RequestCode.SEND_MESSAGE_V2,)
+    )
     config: NoConfig
+    broker: Context
 
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        return {RequestCode.SEND_MESSAGE_V2: self._answer}
+    def setup(self, registry: Registry) -> None:
+        registry.handler(RequestCode.SEND_MESSAGE_V2, self._answer)
 
     def _answer(self, request: Command, connection: Connection) -> Command:
         place = {"msgId": "7F00000100002A9F0000000000000000", "queueId": request.ext["e"], "queueOffset": "0"}

@@ -33,8 +33,8 @@ from send import PROPERTIES
 
 from verniermq.kernel import Command, Connection, RequestCode, connect, format_properties
 from verniermq.kernel.loop import backend_options
-from verniermq.kernel.testing import BrokerProcess, broker_process
 from verniermq.plugins.filter.sql import compile_sql
+from verniermq.testing import BrokerProcess, broker_process
 
 CONNECTIONS, WINDOW, BATCH = 8, 8, 32
 HOUR = 3600

@@ -40,7 +40,7 @@ from sidebyside.machine import cpu_seconds, memory
 
 from verniermq.kernel import Command, RequestCode, connect
 from verniermq.kernel.loop import backend_options
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 HERE = Path(__file__).parent
 SIZE = 300
@@ -51,10 +51,10 @@ TOPICS = (1, 10, 100, 1_000, 10_000)
 CONNECTIONS = (1, 8, 64, 256, 1_000, 2_000)
 PLUGINS = (0, 1, 2, 5, 10, 20)
 BACKLOG = (0, 10_000, 100_000, 1_000_000, 10_000_000)
-PLUGIN = '''\
+PLUGIN = """\
 from typing import ClassVar
 import attrs
-from verniermq.kernel import Declaration, PendingMessage, concerns, hookimpl
+from verniermq.kernel import Context, Declaration, PendingMessage, concerns, hookimpl
 
 @attrs.frozen
 class Config:
@@ -64,11 +64,12 @@ class Config:
 class Plugin:
     declaration: ClassVar = Declaration(api=1, config=Config, summary="Does nothing.")
     config: Config
+    broker: Context
 
     @hookimpl{concerns}
     def before_append(self, message: PendingMessage) -> None:
         pass
-'''
+"""
 
 
 @attrs.frozen

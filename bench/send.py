@@ -25,7 +25,7 @@ from sidebyside.machine import cpu_seconds
 
 from verniermq.kernel import Command, RequestCode, connect
 from verniermq.kernel.loop import backend_options
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 SHAPES = [("1 waiting", 1, 1), ("8 waiting", 8, 1), ("64 waiting", 64, 1), ("pipelined, 4 × 64", 4, 64)]
 

@@ -40,12 +40,12 @@ from spark_rows import QUEUES, fill, first_chunk
 
 from verniermq.contrib.spark.decode import decode_columns
 from verniermq.contrib.spark.export import Export, run, write_messages
-from verniermq.contrib.spark.progress import Progress
+from verniermq.contrib.spark.progress import ExportProgress
 from verniermq.contrib.spark.schema import COLUMNS, ddl
 from verniermq.contrib.spark.session import session
 from verniermq.kernel import Command
 from verniermq.kernel.loop import backend_options
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,7 +192,7 @@ class Exports:
         self._folders = (folder / f"export-{number}" for number in count())
 
     def run(self, **changes: Any) -> None:
-        with Progress(Console(quiet=True)) as progress:
+        with ExportProgress(Console(quiet=True)) as progress:
             assert run(attrs.evolve(self._what, out=str(next(self._folders)), **changes), progress) >= self._rows
 
     def ready(self, rows: DataFrame) -> None:
@@ -214,9 +214,7 @@ def exporting(frames: Frames, clock: Clock, table: Table) -> None:
 def sending(seconds: float, rounds: int, rows: int, folder: Path, console: Console) -> None:
     def rate(address: str) -> float:
         requests = send_frames(8, 300, False)
-        return anyio.run(
-            lambda: drive(address, requests, window=1, seconds=seconds), backend_options=backend_options()
-        )
+        return anyio.run(lambda: drive(address, requests, window=1, seconds=seconds), backend_options=backend_options())
 
     with broker_process(None, *LARGE_FILES) as plain, broker_process(None, WITH_PLUGIN, *LARGE_FILES) as plugged:
         fill(plugged.broker, "rows", rows)

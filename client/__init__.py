@@ -17,11 +17,12 @@ from verniermq.client.consumer.outcome import Consumed, Later, Outcome
 from verniermq.client.consumer.processqueue import Limits
 from verniermq.client.consumer.pull import PullConsumer
 from verniermq.client.consumer.push import PushConsumer
+from verniermq.client.consumer.simple import SimpleConsumer
 from verniermq.client.consumer.subscription import Sql
+from verniermq.client.credentials import Credentials
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.producer import Producer
 from verniermq.client.results import PullResult, PullStatus, SendResult, SendStatus
-from verniermq.client.signing import Credentials
 from verniermq.client.transaction import Transaction, TransactionProducer, TransactionState
 from verniermq.kernel import Message, MessageQueue
 
@@ -45,6 +46,7 @@ __all__ = [
     "ReceivedMessage",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "Sql",
     "TopicInfo",
     "Transaction",

@@ -6,52 +6,74 @@ the timeouts instead of looking fine.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import os
 import random
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, Unpack
 
 import anyio
-import orjson
+import attrs
 
+from verniermq.client import hookspecs
 from verniermq.client.api import BrokerApi
 from verniermq.client.background import Background
 from verniermq.client.connection import ConnectionPool
 from verniermq.client.errors import BrokerUnreachable, NoBroker, NotRunning, OtherProcess
+from verniermq.client.forks import after_fork
 from verniermq.client.hosting import Hosting
 from verniermq.client.identity import client_id
+from verniermq.client.java import JavaNames
 from verniermq.client.nameservers import NameServers
-from verniermq.client.options import ConnectionOptions, Options
+from verniermq.client.options import ConnectionOptions, Options, UnknownOption
 from verniermq.client.plugins import make_host
 from verniermq.client.routes import MASTER, Routes
-from verniermq.client.selectors import RoundRobin
-from verniermq.client.sending import Sender
-from verniermq.kernel import Command, Connection, Handler, PluginHost, RemotingError, RequestCode, UnexpectedAnswer
+from verniermq.client.selectors import RoundRobinSelector
+from verniermq.client.sender import Sender
+from verniermq.kernel import (
+    ClientContext,
+    Command,
+    Connection,
+    Handler,
+    PluginHost,
+    RemotingError,
+    UnexpectedAnswer,
+)
+from verniermq.kernel.requests import Heartbeat
 
 logger = logging.getLogger(__name__)
 
 FORKED: Final = "belongs to the parent process"
+NEVER: Final = "was not started"
+STOPPED: Final = "was stopped: somebody cancelled all of its tasks"
 
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
-PLUGIN_SECONDS: Final = 5.0
-"""How long a plugin may take to say goodbye."""
 
 
-class Client:
+class Client(JavaNames):
     """The base of producers, consumers and the administrator; an async context manager."""
 
+    _block = "async with"
+    """The statement that an error advises; the blocking clients have another."""
     default_plugins: ClassVar[tuple[str, ...]] = ()
     group: str = INNER_GROUP
 
     def __init__(self, **connection: Unpack[ConnectionOptions]) -> None:
+        shared = {field.name for field in attrs.fields(Options)}
+        unknown = [name for name in connection if name not in shared]
+        if unknown:
+            raise UnknownOption(type(self).__name__, unknown[0], shared | self._own_options())
         self.options = Options(**connection)
         self.client_id = ""
         """``ip@instance``, known once started."""
         self.host: PluginHost
-        self._state = "was not started"
+        self._state = NEVER
+        self._over: asyncio.Event
+        """Set when it runs no more."""
         self._pid = 0
         self._pool: ConnectionPool
         self._name_servers: NameServers
@@ -62,6 +84,12 @@ class Client:
     @property
     def _what(self) -> str:
         return type(self).__name__
+
+    @classmethod
+    def _own_options(cls) -> set[str]:
+        """The keyword arguments that this kind of client has beside those that all have."""
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
 
     # --- start and close -------------------------------------------------------------------
 
@@ -74,8 +102,7 @@ class Client:
         if self._state == "runs":
             return self
         self._pid = os.getpid()
-        self.client_id = client_id(self._instance_name())
-        self.host = make_host(self.options.plugins, self._wanted_plugins())
+        self.client_id = client_id(self._instance_name(), self.options.client_ip)
         options = self.options
         self._pool = ConnectionPool(
             self._handlers(),
@@ -87,17 +114,20 @@ class Client:
         )
         self._name_servers = NameServers(self._pool, options.namesrv, options.request_timeout)
         self._routes = Routes(self._name_servers)
-        self._api = BrokerApi(self._pool, options.request_timeout)
+        self._api = BrokerApi(self._pool, options.request_timeout, options.max_body_size)
         self._background = Background(self._what)
+        self.host = make_host(options.plugins, self._wanted_plugins(), self._context)
         await self._background.start()
         self._state = "runs"
+        self._over = asyncio.Event()
         _running.add(self)
         try:
             await self._reach_somebody()
             self._background.every(options.route_interval, self._routes.refresh)
             self._background.every(options.heartbeat_interval, self._heartbeat)
-            await self.host.announce_and_wait("client_started", self._hosting())
+            await self.host.announce_and_wait(hookspecs.client_started)
             await self._started()
+            self._background.lost = self._was_stopped
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._end()
@@ -113,9 +143,7 @@ class Client:
         with anyio.CancelScope(shield=True):
             try:
                 await self._stopping()
-                await self.host.announce_and_wait(
-                    "client_stopping", self._hosting(), reverse=True, limit=PLUGIN_SECONDS
-                )
+                await self.host.say_goodbye(hookspecs.client_stopping)
             finally:
                 await self._end()
 
@@ -123,15 +151,50 @@ class Client:
         await self._background.close()
         await self._pool.close()
         self._state = "is closed"
+        self._over.set()
         _running.discard(self)
+
+    async def _was_stopped(self) -> None:
+        """All tasks were cancelled, and not by us. Nothing is done any more, so nobody must count on this client."""
+        if self._state != "runs":
+            return
+        self._state = STOPPED
+        logger.error(
+            "client stopped, somebody cancelled all of its tasks; it says goodbye client=%s id=%s group=%s",
+            self._what, self.client_id, self.group,
+        )  # fmt: skip
+        try:
+            await self._stopping()
+        finally:
+            await self._pool.close()
+            self._over.set()
+            _running.discard(self)
 
     async def __aenter__(self) -> Self:
         return await self.start()
+
+    if not TYPE_CHECKING:  # or type checkers would take it for a context manager
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(
+                f"{self._what} is asynchronous; write 'async with', or take it from verniermq.client.sync for 'with'"
+            )
+
+        def __exit__(self, *error: object) -> None: ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+        self._ensure_not_stopped(error)
+
+    def _ensure_not_stopped(self, error: BaseException | None = None) -> None:
+        """
+        Raises:
+            NotRunning: somebody cancelled the tasks of this client, and there is no other error to tell of.
+        """
+        if self._state == STOPPED and error is None:
+            raise NotRunning(self._what, self._state, self._block)
 
     def _ensure_running(self) -> None:
         """
@@ -141,7 +204,15 @@ class Client:
         if self._state != "runs":
             if self._state == FORKED:
                 raise OtherProcess(self._what, self._pid)
-            raise NotRunning(self._what, self._state)
+            raise NotRunning(self._what, self._state, self._block)
+
+    def _ensure_started(self) -> None:
+        """
+        Raises:
+            NotRunning: it was never started, so it knows nothing yet.
+        """
+        if self._state == NEVER:
+            raise NotRunning(self._what, self._state, self._block)
 
     async def _reach_somebody(self) -> None:
         """One broker is enough: which ones are needed is known when the topics are."""
@@ -168,9 +239,9 @@ class Client:
     def _instance_name(self) -> str:
         return self.options.instance
 
-    def _hosting(self) -> Hosting:
+    def _context(self) -> ClientContext:
         """This client, for its plugins."""
-        sender = Sender(self._pool, self._routes, RoundRobin(), self._name_servers.text)
+        sender = Sender(self._pool, self._routes, RoundRobinSelector(), self._name_servers.text)
         return Hosting(self.client_id, self.group, sender, self._background)
 
     def _wanted_plugins(self) -> tuple[str, ...]:
@@ -196,15 +267,12 @@ class Client:
         data = self._heartbeat_data()
         if data is None:
             return None
-        body = {
-            "clientID": self.client_id,
-            "consumerDataSet": [],
-            "heartbeatFingerprint": 0,
-            "producerDataSet": [],
-            "withoutSub": False,
-            **data,
-        }
-        return Command.request(RequestCode.HEART_BEAT, {}, orjson.dumps(body))
+        heartbeat = Heartbeat(
+            client_id=self.client_id,
+            producer_groups=[one["groupName"] for one in data.get("producerDataSet", ())],
+            consumers=data.get("consumerDataSet", []),
+        )
+        return heartbeat.command()
 
     async def _greet(self, address: str, connection: Connection) -> None:
         """Tell a broker who we are before anything else, so that it can reach us from then on."""
@@ -257,4 +325,4 @@ def _after_fork() -> None:
     _running.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

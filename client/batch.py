@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from verniermq.client.errors import BadBatch, BadMessage, MessageTooLarge
+from verniermq.client.encoder import EncodedMessage, MessageEncoder, properties_text
+from verniermq.client.errors import BadBatch, BadMessage
 from verniermq.client.identity import unique_ids
-from verniermq.client.outgoing import Outgoing, Preparer, properties_text
 from verniermq.kernel import RETRY_PREFIX, Message, Property, RequestCode
 
 _HEAD: Final = struct.Struct(">iiiii")
@@ -28,8 +28,11 @@ _ALONE: Final = (
 DEFAULT_BATCH_BYTES: Final = 1024 * 1024
 """What one batch of the splitter has at most: well below any broker's limit, and more is not faster."""
 
+MOST_MESSAGES: Final = 4096
+"""The same as a number of messages: a broker appends a batch in one go, and others wait."""
 
-def encode_batch(preparer: Preparer, messages: Sequence[Message]) -> Outgoing:
+
+def encode_batch(encoder: MessageEncoder, messages: Sequence[Message]) -> EncodedMessage:
     """One request with all the messages.
 
     Raises:
@@ -40,7 +43,7 @@ def encode_batch(preparer: Preparer, messages: Sequence[Message]) -> Outgoing:
     if not messages:
         raise BadMessage("a batch without a message; give send_batch at least one")
     first = messages[0]
-    topic = preparer.wire_topic(first.topic)
+    topic = encoder.wire_topic(first.topic)
     if topic.startswith(RETRY_PREFIX):
         raise BadBatch(0, f"goes to the retry topic {topic!r}, which takes no batches")
     now_ms = time.time_ns() // 1_000_000
@@ -51,19 +54,19 @@ def encode_batch(preparer: Preparer, messages: Sequence[Message]) -> Outgoing:
             raise BadBatch(index, f"goes to {message.topic!r} and the first one to {first.topic!r}")
         if message.wait_store_ok != first.wait_store_ok:
             raise BadBatch(index, "has another wait_store_ok than the first one")
-        preparer.check_body(message, index)
+        encoder.check_body(message, index)
         properties = message.all_properties()
         _refuse(properties, index)
         ids.append(properties.setdefault(Property.UNIQUE_KEY, unique_ids.next(now_ms)))
         text = properties_text(properties).encode()
         size = ENTRY_OVERHEAD + len(message.body) + len(text)
         entries += (_HEAD.pack(size, 0, 0, message.flag, len(message.body)), message.body, _SHORT.pack(len(text)), text)
-    ext = preparer.ext(topic, now_ms)
+    ext = encoder.ext(topic, now_ms)
     ext["m"] = "true"
     ext["i"] = properties_text(
         {Property.UNIQUE_KEY: unique_ids.next(now_ms), Property.WAIT: "true" if first.wait_store_ok else "false"}
     )
-    return Outgoing(RequestCode.SEND_BATCH_MESSAGE, topic, ext, b"".join(entries), ",".join(ids))
+    return EncodedMessage(RequestCode.SEND_BATCH_MESSAGE, topic, ext, b"".join(entries), ",".join(ids))
 
 
 def _refuse(properties: dict[str, str], index: int) -> None:
@@ -83,22 +86,17 @@ def encoded_size(message: Message) -> int:
 
 
 def split(messages: Iterable[Message], max_bytes: int = DEFAULT_BATCH_BYTES) -> Iterator[list[Message]]:
-    """Cut a long list into legal batches, in order: by size, by topic and by ``wait_store_ok``.
+    """Cut a long list into legal batches, in order: by size and number, by topic and by ``wait_store_ok``.
 
-    A message that may not be in a batch at all (delayed) comes alone.
-
-    Raises:
-        MessageTooLarge: a message alone is larger than ``max_bytes``; ``index`` names it.
+    A message that may not be in a batch at all (delayed), or is larger than ``max_bytes``, comes alone.
     """
     batch: list[Message] = []
     room = max_bytes
-    for index, message in enumerate(messages):
+    for message in messages:
         size = encoded_size(message)
-        if size > max_bytes:
-            raise MessageTooLarge(size, max_bytes, index)
-        alone = any(message.all_properties().get(name, "0") != "0" for name in _ALONE)
+        alone = size > max_bytes or any(message.all_properties().get(name, "0") != "0" for name in _ALONE)
         fits = (
-            bool(batch) and not alone and size <= room
+            0 < len(batch) < MOST_MESSAGES and not alone and size <= room
             and batch[0].topic == message.topic and batch[0].wait_store_ok == message.wait_store_ok
         )  # fmt: skip
         if batch and not fits:

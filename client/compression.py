@@ -10,8 +10,8 @@ import importlib
 import zlib
 from typing import Any, Final, Literal, TypeAlias
 
-from verniermq.client.errors import ClientError, MissingLibrary
-from verniermq.kernel import SysFlag
+from verniermq.client.errors import BodyNotReadable, BodyTooLarge, ClientError, MissingLibrary
+from verniermq.kernel import MAX_BODY, InflatesTooFar, SysFlag, inflate, read_within
 
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
 
@@ -22,6 +22,8 @@ FLAGS: Final[dict[Compression, int]] = {
 }
 LEVEL: Final = 5
 """RocketMQ's default for zlib; the others take their own."""
+SMALLEST_WINDOW: Final = 8 << 20
+"""What zstd's levels up to 19 look back at most."""
 
 
 def _library(kind: str, module: str, package: str) -> Any:
@@ -53,22 +55,49 @@ def compress(body: bytes, kind: Compression = "zlib") -> bytes:
     return zlib.compress(body, LEVEL)
 
 
-def decompress(body: bytes, sys_flag: int) -> bytes:
-    """
+def decompress(body: bytes, sys_flag: int, limit: int = MAX_BODY, which: str = "a message") -> bytes:
+    """The body as the producer gave it; ``which`` names its message in an error.
+
     Raises:
         MissingLibrary: the body needs a library that is not installed.
-        ClientError: the bytes are not what the flag says.
+        BodyTooLarge: it has more than ``limit`` bytes; no more than that was ever in memory.
+        BodyNotReadable: the bytes are not what the flag says.
     """
     kind = sys_flag & SysFlag.COMPRESSION_MASK
     try:
         if kind == SysFlag.COMPRESSION_LZ4:
-            return bytes(_library("LZ4", "lz4.frame", "lz4").decompress(body))
+            return _inflate_lz4(body, limit)
         if kind == SysFlag.COMPRESSION_ZSTD:
-            # Java's streams do not write the size ahead, which the simple call would need.
-            unpacker = _library("zstd", "zstandard", "zstandard").ZstdDecompressor().decompressobj()
-            return bytes(unpacker.decompress(body))
-        return zlib.decompress(body)
+            return _inflate_zstd(body, limit)
+        return inflate(body, limit)
     except MissingLibrary:
         raise
+    except InflatesTooFar as error:
+        raise BodyTooLarge(which, error.stored, error.limit) from None
     except Exception as error:
-        raise ClientError(f"a body of {len(body)} bytes is marked as compressed and is not: {error}") from error
+        raise BodyNotReadable(which, f"{error} ({len(body)} bytes)") from error
+
+
+def _inflate_lz4(body: bytes, limit: int) -> bytes:
+    unpacker = _library("LZ4", "lz4.frame", "lz4").LZ4FrameDecompressor()
+    waiting = body
+
+    def read(count: int) -> bytes:
+        nonlocal waiting
+        given, waiting = waiting, b""
+        if unpacker.eof or (unpacker.needs_input and not given):
+            return b""
+        return bytes(unpacker.decompress(given, count))
+
+    plain = read_within(read, len(body), limit)
+    if not unpacker.eof:
+        raise ValueError("the LZ4 frame is cut off")
+    return plain
+
+
+def _inflate_zstd(body: bytes, limit: int) -> bytes:
+    zstandard = _library("zstd", "zstandard", "zstandard")
+    # A frame says how much it wants to look back, and so much is asked of the system before the first byte is made.
+    unpacker = zstandard.ZstdDecompressor(max_window_size=max(limit, SMALLEST_WINDOW))
+    with unpacker.stream_reader(body) as stream:
+        return read_within(stream.read, len(body), limit)

@@ -18,8 +18,9 @@ from typing import Final
 
 import attrs
 
-from verniermq.client.quick import QuickRequests
-from verniermq.client.signing import Credentials
+from verniermq.client.credentials import Credentials
+from verniermq.client.forks import after_fork
+from verniermq.client.pipeline import RequestPipeline
 from verniermq.kernel import Command, Connection, ConnectionLost, Handler, PeerUnreachable, connect
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class _Peer:
 
     address: str
     connection: Connection | None = None
-    quick: QuickRequests | None = None
+    quick: RequestPipeline | None = None
     """On that connection."""
     opening: asyncio.Task[Connection] | None = None
     pause: float = 0.0
@@ -112,7 +113,7 @@ class ConnectionPool:
             return None
         return peer.connection
 
-    def quick(self, address: str) -> QuickRequests | None:
+    def quick(self, address: str) -> RequestPipeline | None:
         """The quick way to an address, if there is a connection now."""
         peer = self._peers.get(address)
         if peer is None or peer.quick is None or peer.quick.connection.closed:
@@ -156,7 +157,7 @@ class ConnectionPool:
         if wait > 0:
             await asyncio.sleep(wait)
         connection = await connect(peer.address, self._handlers, self._connect_timeout, tls=self._tls)
-        quick = QuickRequests(connection)
+        quick = RequestPipeline(connection)
         if self._closed:
             connection.close()
             raise PeerUnreachable(peer.address, "this client is closed")
@@ -232,4 +233,4 @@ def _after_fork() -> None:
     _pools.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

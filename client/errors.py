@@ -7,6 +7,7 @@ All are :class:`~verniermq.kernel.errors.VernierMQError`. What the kernel alread
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 from verniermq.kernel import VernierMQError
 
@@ -52,8 +53,17 @@ class NoBroker(ClientError):
     def __init__(self, name_servers: str) -> None:
         super().__init__(
             f"no broker has registered with the name server {name_servers}; "
-            f"start one with: verniermq broker --namesrv {name_servers}"
+            f"start one with: verniermq broker --set broker.namesrv={quote(name_servers.replace(';', ','))}"
         )
+
+
+class NoSuchBroker(ClientError):
+    """A broker that the name server does not know, or not its master."""
+
+    def __init__(self, name: str, known: Sequence[str], name_servers: str) -> None:
+        listed = ", ".join(sorted(known)) or "none"
+        super().__init__(f"no broker {name!r} with a master at {name_servers}; there are: {listed}")
+        self.name = name
 
 
 class NoRoute(ClientError):
@@ -64,7 +74,7 @@ class NoRoute(ClientError):
     def __init__(self, topic: str, name_servers: str, why: str = "") -> None:
         super().__init__(
             f"topic {topic!r} not found at {name_servers}{f' ({why})' if why else ''}; "
-            f"create it with: verniermq topic create {topic} --namesrv {name_servers}"
+            f"create it with: verniermq topic create {quote(topic)} --namesrv {quote(name_servers)}"
         )
         self.topic = topic
 
@@ -74,8 +84,8 @@ class NotWritable(ClientError):
 
     def __init__(self, topic: str, name_servers: str) -> None:
         super().__init__(
-            f"topic {topic!r} has no queue at {name_servers} that may be written to; "
-            f"give it write permission with: verniermq topic create {topic} --perm 6 --namesrv {name_servers}"
+            f"topic {topic!r} has no queue at {name_servers} that may be written to; give it write permission with: "
+            f"verniermq topic create {quote(topic)} --perm 6 --namesrv {quote(name_servers)}"
         )
         self.topic = topic
 
@@ -106,6 +116,16 @@ class BadMessage(ClientError):
     """A message that cannot be sent as it is."""
 
 
+class BadSelector(ClientError):
+    """A selector that did not choose a queue; the message was not sent."""
+
+    def __init__(self, name: str, what: str, queues: int) -> None:
+        super().__init__(
+            f"selector {name!r} {what}, so the message was not sent; it takes (queues, message) and returns one of the "
+            f"{queues} queues that it is given"
+        )
+
+
 class SendFailed(ClientError):
     """No try to send was answered well. The message may or may not be stored; ``tries`` tells of each try."""
 
@@ -117,6 +137,10 @@ class SendFailed(ClientError):
         super().__init__(f"message to {topic!r} was not acknowledged after {count} in {seconds:.1f} s: {told}")
         self.topic = topic
         self.tries = list(tries)
+
+
+class BadOutcome(ClientError):
+    """A local transaction, or a checker, that returned something else than a state."""
 
 
 class BadAnswer(ClientError):
@@ -155,8 +179,10 @@ class NoReply(ClientError):
 class NotRunning(ClientError):
     """A client that was not started, or is closed already."""
 
-    def __init__(self, what: str, state: str) -> None:
-        super().__init__(f"this {what} {state}; use it inside 'async with', or between start() and close()")
+    def __init__(self, what: str, state: str, block: str = "async with") -> None:
+        super().__init__(f"this {what} {state}; use it inside {block!r}, or between start() and close()")
+        self.what = what
+        self.state = state
 
 
 class OtherProcess(ClientError):
@@ -180,13 +206,43 @@ class GroupConflict(ClientError):
         self.group = group
 
 
+class ReceiptExpired(ClientError):
+    """A popped message whose invisible time is over, or that was acknowledged already."""
+
+    def __init__(self, receipt: str, why: str) -> None:
+        super().__init__(
+            f"the message with receipt {receipt!r} is not this consumer's any more ({why}); it comes again unless it "
+            "was acknowledged. Ask for more time earlier, or receive with a longer invisible="
+        )
+        self.receipt = receipt
+
+
 class MessageNotFound(ClientError):
     """No broker has this message, or not any more."""
 
     def __init__(self, message_id: str, topic: str | None, why: str) -> None:
-        hint = "" if topic else "; for an id that a producer made, give the topic too"
+        hint = "" if topic else "; for the message_id that a producer made, give the topic too: message(id, topic)"
         super().__init__(f"message {message_id!r} was not found ({why}){hint}")
         self.message_id = message_id
+
+
+class BodyNotReadable(ClientError):
+    """A compressed body that cannot be made plain; a consumer puts such a message to the dead letters."""
+
+    def __init__(self, which: str, why: str) -> None:
+        super().__init__(f"the body of {which} is marked as compressed and cannot be read: {why}")
+
+
+class BodyTooLarge(BodyNotReadable):
+    """A compressed body that is larger than this client takes."""
+
+    def __init__(self, which: str, stored: int, limit: int) -> None:
+        super().__init__(
+            which,
+            f"its {stored} bytes inflate to more than max_body_size of {limit} bytes; raise max_body_size of this "
+            "client if you trust who sent it",
+        )
+        self.limit = limit
 
 
 class MissingLibrary(ClientError):

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from verniermq.client import hookspecs
 from verniermq.kernel import Consuming, Message, PluginHost, Sending
 
 logger = logging.getLogger(__name__)
@@ -46,8 +47,8 @@ class SendHooks:
         return bool(self.before or self.after or self._plugins_before or self._plugins_after)
 
     def add_plugins(self, host: PluginHost) -> None:
-        self._plugins_before = host.calls("before_send")
-        self._plugins_after = host.calls("after_send")
+        self._plugins_before = host.calls(hookspecs.before_send)
+        self._plugins_after = host.calls(hookspecs.after_send)
 
     async def run_before(self, sending: Sending) -> None:
         """What a hook raises reaches the caller of the send, and nothing is sent."""
@@ -81,8 +82,8 @@ class ConsumeHooks:
         return bool(self.before or self.after or self._plugins_before or self._plugins_after)
 
     def add_plugins(self, host: PluginHost) -> None:
-        self._plugins_before = host.calls("before_consume")
-        self._plugins_after = host.calls("after_consume")
+        self._plugins_before = host.calls(hookspecs.before_consume)
+        self._plugins_after = host.calls(hookspecs.after_consume)
 
     async def run_before(self, consuming: Consuming) -> None:
         """What a hook raises means that the messages are offered again later."""

@@ -1,4 +1,4 @@
-"""What plugins may do with the client that they live in; see :class:`verniermq.kernel.HostingClient`."""
+"""What plugins may do with the client that they live in; see :class:`verniermq.kernel.ClientContext`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import attrs
 
 from verniermq.client.background import Background
-from verniermq.client.outgoing import Preparer
-from verniermq.client.sending import Sender
+from verniermq.client.encoder import MessageEncoder
+from verniermq.client.sender import Sender
 from verniermq.kernel import Command, Message
 
 
@@ -27,7 +27,7 @@ class Hosting:
         Raises:
             VernierMQError: it could not be sent.
         """
-        await self._sender.send(Preparer(self.group).prepare(message))
+        await self._sender.send(MessageEncoder(self.group).prepare(message))
 
     def broker_address(self, broker_name: str) -> str | None:
         """Where the master of that name is, if a topic in use lives there."""

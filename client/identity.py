@@ -16,6 +16,8 @@ import time
 from datetime import datetime
 from itertools import count
 
+from verniermq.client.forks import after_fork
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -72,4 +74,4 @@ class UniqueIds:
 
 
 unique_ids = UniqueIds()
-os.register_at_fork(after_in_child=unique_ids._reset)
+after_fork(unique_ids._reset)

@@ -7,12 +7,19 @@ somebody asks.
 
 from __future__ import annotations
 
+import re
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import attrs
 
 from verniermq.client.compression import decompress
-from verniermq.client.errors import ClientError
+from verniermq.client.errors import BodyNotReadable, ClientError
+from verniermq.client.java import JavaNames
 from verniermq.kernel import (
+    MAX_BODY,
+    CorruptRecord,
     MessageQueue,
     Property,
     StoredMessage,
@@ -23,15 +30,21 @@ from verniermq.kernel import (
     unpack_host,
 )
 
+if TYPE_CHECKING:
+    from verniermq.client.receipt import Receipt
+
 # size, magic, crc, queue id, flag, queue offset, commit-log offset, system flag, born time, born host,
 # store time, store host, times consumed before, half message's offset, length of the body
 _HEAD: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
 _unpack_head = _HEAD.unpack_from
+MAX_OFFSET: Final = 2**63 - 1
 _MAGIC_V1: Final = 0xDAA320A7
+_MAGIC: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
+_COMPRESSED: Final = SysFlag.COMPRESSED
 _HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
 
-class ReceivedMessage:
+class ReceivedMessage(JavaNames):
     """One message from a queue.
 
     ``body`` is as the producer gave it, inflated if it travelled compressed. ``message_id`` is the id that the
@@ -39,9 +52,9 @@ class ReceivedMessage:
     """
 
     __slots__ = (
-        "_body", "_born_host", "_properties", "_raw_properties", "_store_host", "born_timestamp",
-        "commit_log_offset", "flag", "prepared_transaction_offset", "queue", "queue_offset", "reconsume_times",
-        "size", "store_timestamp", "sys_flag", "topic",
+        "_body", "_body_error", "_born_host", "_limit", "_properties", "_raw_properties", "_receipt", "_store_host",
+        "born_timestamp", "commit_log_offset", "flag", "prepared_transaction_offset", "queue", "queue_offset",
+        "reconsume_times", "size", "store_timestamp", "sys_flag", "topic",
     )  # fmt: skip
 
     topic: str
@@ -60,6 +73,11 @@ class ReceivedMessage:
     reconsume_times: int
     """How often it was handed out before and failed."""
     prepared_transaction_offset: int
+    _limit: int
+    """What a compressed body may inflate to; of others it is not set."""
+    _body_error: BodyNotReadable
+    _receipt: Receipt
+    """Of popped messages only."""
 
     def __init__(
         self, topic: str, queue: MessageQueue, queue_offset: int, commit_log_offset: int, size: int, flag: int,
@@ -84,21 +102,44 @@ class ReceivedMessage:
         self._properties: dict[str, str] | None = None
 
     @classmethod
-    def from_stored(cls, stored: StoredMessage, queue: MessageQueue) -> ReceivedMessage:
+    def from_stored(cls, stored: StoredMessage, queue: MessageQueue, max_body_size: int = MAX_BODY) -> ReceivedMessage:
         message = cls(
             stored.topic, queue, stored.queue_offset, stored.commit_log_offset, stored.size, stored.flag,
             stored.sys_flag, stored.born_timestamp, stored.born_host, stored.store_timestamp, stored.store_host,
             stored.reconsume_times, stored.prepared_transaction_offset, stored.body, b"",
         )  # fmt: skip
         message._properties = stored.properties
+        message._limit = max_body_size
         return message
 
     @property
     def body(self) -> bytes:
+        """
+        Raises:
+            BodyTooLarge: it inflates to more than the client's ``max_body_size``.
+            BodyNotReadable, MissingLibrary: it cannot be inflated.
+        """
         if self.sys_flag & SysFlag.COMPRESSED:
-            self._body = decompress(self._body, self.sys_flag)
+            if (known := self.body_error) is not None:
+                raise known.with_traceback(None)
+            which = f"message {self.message_id} of topic {self.topic!r}"
+            try:
+                self._body = decompress(self._body, self.sys_flag, getattr(self, "_limit", MAX_BODY), which)
+            except BodyNotReadable as error:
+                self._body_error = error
+                raise
             self.sys_flag &= ~(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
         return self._body
+
+    @property
+    def body_error(self) -> BodyNotReadable | None:
+        """What was wrong with the body when somebody looked at it: no later try would find it better."""
+        return getattr(self, "_body_error", None)  # set when it happens: nearly no message has one
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What a popped message is acknowledged by; ``None`` for others."""
+        return getattr(self, "_receipt", None)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -113,6 +154,12 @@ class ReceivedMessage:
     @property
     def keys(self) -> list[str]:
         return self.properties.get(Property.KEYS, "").split()
+
+    @property
+    def delay_level(self) -> int:
+        """The delay that it was sent with, 1 to 18 by the broker's table; 0 for none."""
+        text = self.properties.get(Property.DELAY, "")
+        return int(text) if text.isdecimal() else 0
 
     @property
     def message_id(self) -> str:
@@ -141,13 +188,32 @@ class ReceivedMessage:
         )
 
 
-def decode_messages(data: bytes, queue: MessageQueue) -> list[ReceivedMessage]:
-    """The messages of a pull's answer.
+@attrs.frozen
+class DamagedMessage:
+    """A message whose record reached us damaged: nobody can say what it was."""
 
-    Raises:
-        CorruptRecord: the bytes are not records.
+    queue: MessageQueue
+    queue_offset: int
+    """Where it lies in its queue, as far as can be told."""
+    commit_log_offset: int
+    """Where it says that it lies in the broker's log; -1 if it does not even say that."""
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.queue} offset {self.queue_offset} (commit-log offset {self.commit_log_offset}): {self.why}"
+
+
+def decode_messages(
+    data: bytes, queue: MessageQueue, max_body_size: int = MAX_BODY, first: int = 0, following: int = MAX_OFFSET
+) -> tuple[list[ReceivedMessage], list[DamagedMessage]]:
+    """The messages of a pull's answer, and what in it is damaged.
+
+    A body that is not what its checksum says, parts that do not add up, and a queue offset that is not from ``first``
+    to before ``following``, are damage: one such record must not hide the others. A compressed body is refused when
+    it is looked at and larger than ``max_body_size``.
     """
     messages: list[ReceivedMessage] = []
+    damaged: list[DamagedMessage] = []
     add = messages.append
     position = 0
     end = len(data)
@@ -155,42 +221,112 @@ def decode_messages(data: bytes, queue: MessageQueue) -> list[ReceivedMessage]:
     while position < end:
         if end - position > 91:
             (
-                size, magic, _, _, flag, queue_offset, log_offset, sys_flag, born, born_host, stored, store_host,
+                size, magic, crc, _, flag, queue_offset, log_offset, sys_flag, born, born_host, stored, store_host,
                 times, prepared, body_size,
             ) = _unpack_head(data, position)  # fmt: skip
-            following = position + size
-            if magic == _MAGIC_V1 and not sys_flag & _HOSTS_V6 and following <= end and 0 <= body_size <= size - 91:
+            after = position + size
+            if magic == _MAGIC_V1 and not sys_flag & _HOSTS_V6 and after <= end and 0 <= body_size <= size - 91:
                 body_at = position + 88
                 topic_at = body_at + body_size
                 properties_at = topic_at + 1 + data[topic_at]
-                if properties_at + 2 + int.from_bytes(data[properties_at : properties_at + 2], "big") == following:
-                    add(
-                        ReceivedMessage(
-                            topic, queue, queue_offset, log_offset, size, flag, sys_flag, born, born_host, stored,
-                            store_host, times, prepared, data[body_at:topic_at], data[properties_at + 2 : following],
-                        )
+                body = data[body_at:topic_at]
+                if (
+                    properties_at + 2 + int.from_bytes(data[properties_at : properties_at + 2], "big") == after
+                    and crc32(body) & 0x7FFFFFFF == crc
+                    and first <= queue_offset < following
+                ):
+                    message = ReceivedMessage(
+                        topic, queue, queue_offset, log_offset, size, flag, sys_flag, born, born_host, stored,
+                        store_host, times, prepared, body, data[properties_at + 2 : after],
                     )  # fmt: skip
-                    position = following
+                    if sys_flag & _COMPRESSED:
+                        message._limit = max_body_size
+                    add(message)
+                    position = after
                     continue
         # IPv6, a long topic, or damage: the kernel's decoder knows them all and says what is wrong.
-        record = decode_record(data, position)
-        add(ReceivedMessage.from_stored(record, queue))
+        try:
+            record = decode_record(data, position)
+        except CorruptRecord as error:
+            where = messages[-1].queue_offset + 1 if messages else first
+            damaged.append(DamagedMessage(queue, where, -1, error.why))
+            position = _next_record(data, position, queue)
+            continue
+        why = _what_is_wrong(record, first, following)
+        if why is None:
+            add(ReceivedMessage.from_stored(record, queue, max_body_size))
+        else:
+            is_plausible = first <= record.queue_offset < following
+            where = record.queue_offset if is_plausible else messages[-1].queue_offset + 1 if messages else first
+            damaged.append(DamagedMessage(queue, where, record.commit_log_offset, why))
         position += record.size
-    return messages
+    return messages, damaged
+
+
+def _what_is_wrong(record: StoredMessage, first: int, following: int) -> str | None:
+    crc = crc32(record.body) & 0x7FFFFFFF
+    if crc != record.body_crc and record.body:
+        return f"its body's checksum is {crc:#010x} and not {record.body_crc:#010x}"
+    # A batch that is one record begins where it begins, wherever in it was asked for.
+    if not first <= record.queue_offset < following and not record.sys_flag & SysFlag.INNER_BATCH:
+        return f"it says that it has queue offset {record.queue_offset}, where {first} to {following - 1} was read"
+    return None
+
+
+def _next_record(data: bytes, position: int, queue: MessageQueue) -> int:
+    """Where the next record of the queue begins after one that does not say how long it is; the end, if none does."""
+    for hit in _MAGIC.finditer(data, position + 5):
+        try:
+            record = decode_record(data, hit.start() - 4)
+        except CorruptRecord:
+            continue
+        # A body may hold a record, but hardly one of the same queue.
+        if record.topic == queue.topic and record.queue_id == queue.queue_id:
+            return hit.start() - 4
+    return len(data)
+
+
+def decode_popped(
+    data: bytes, broker_name: str, max_body_size: int = MAX_BODY
+) -> tuple[list[ReceivedMessage], list[DamagedMessage]]:
+    """The messages of a pop's answer, which come from any queue, and what in it is damaged.
+
+    A record that does not say how long it is hides those behind it: they come again when their time is over.
+    """
+    messages: list[ReceivedMessage] = []
+    damaged: list[DamagedMessage] = []
+    position = 0
+    while position < len(data):
+        try:
+            record = decode_record(data, position)
+        except CorruptRecord as error:
+            damaged.append(DamagedMessage(MessageQueue("?", broker_name, -1), -1, -1, error.why))
+            break
+        why = _what_is_wrong(record, record.queue_offset, record.queue_offset + 1)
+        queue = queue_of(record, broker_name)
+        if why is None:
+            messages.append(ReceivedMessage.from_stored(record, queue, max_body_size))
+        else:
+            damaged.append(DamagedMessage(queue, record.queue_offset, record.commit_log_offset, why))
+        position += record.size
+    return messages, damaged
 
 
 def queue_of(stored: StoredMessage, broker_name: str) -> MessageQueue:
     return MessageQueue(stored.topic, broker_name, stored.queue_id)
 
 
-def decode_one(data: bytes, broker_name: str) -> ReceivedMessage:
+def decode_one(data: bytes, broker_name: str, max_body_size: int = MAX_BODY) -> ReceivedMessage:
     """The single message that some answers carry.
 
     Raises:
         ClientError: there is none.
-        CorruptRecord: the bytes are not a record.
+        CorruptRecord: the bytes are not a record, or its body is not what its checksum says.
     """
     if not data:
         raise ClientError("the broker's answer holds no message")
     stored = decode_record(data)
-    return ReceivedMessage.from_stored(stored, queue_of(stored, broker_name))
+    why = _what_is_wrong(stored, stored.queue_offset, stored.queue_offset + 1)
+    if why is not None:
+        raise CorruptRecord(stored.commit_log_offset, why)
+    return ReceivedMessage.from_stored(stored, queue_of(stored, broker_name), max_body_size)

@@ -9,7 +9,15 @@ from typing import Any
 from verniermq.client.connection import ConnectionPool
 from verniermq.client.errors import NameServerUnreachable, NoRoute
 from verniermq.client.routes import Route
-from verniermq.kernel import Command, RemotingError, RequestCode, ResponseCode, UnexpectedAnswer, parse_fastjson
+from verniermq.kernel import (
+    Command,
+    MalformedAnswer,
+    RemotingError,
+    RequestCode,
+    ResponseCode,
+    UnexpectedAnswer,
+    parse_answer,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +65,12 @@ class NameServers:
         Raises:
             NameServerUnreachable: there is none.
             UnexpectedAnswer: it says that the request failed.
+            MalformedAnswer: it cannot be read.
         """
         answer = await self.request(code, ext)
         if answer.code != ResponseCode.SUCCESS:
             raise UnexpectedAnswer(self.text, RequestCode(code).name, answer.code, answer.remark)
-        return parse_fastjson(answer.body) if answer.body else {}
+        return parse_answer(answer.body, self.text, RequestCode(code).name)
 
     async def route(self, topic: str) -> Route:
         """Where a topic lives.
@@ -69,6 +78,7 @@ class NameServers:
         Raises:
             NoRoute: the name server does not know it.
             NameServerUnreachable: nobody can say.
+            MalformedAnswer: the answer cannot be read.
         """
         answer = await self.request(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
@@ -77,7 +87,10 @@ class NameServers:
             raise NoRoute(topic, self.text)
         if answer.code != ResponseCode.SUCCESS:
             raise UnexpectedAnswer(self.text, "GET_ROUTEINFO_BY_TOPIC", answer.code, answer.remark)
-        return Route.from_json(topic, parse_fastjson(answer.body))
+        try:
+            return Route.from_json(topic, parse_answer(answer.body, self.text, "GET_ROUTEINFO_BY_TOPIC"))
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise MalformedAnswer(self.text, "GET_ROUTEINFO_BY_TOPIC", repr(error)) from error
 
     async def brokers(self) -> dict[str, dict[int, str]]:
         """All brokers: name → id → address, 0 being a master."""

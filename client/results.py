@@ -6,7 +6,8 @@ from enum import Enum, IntEnum
 
 import attrs
 
-from verniermq.client.message import ReceivedMessage
+from verniermq.client.java import JavaNames
+from verniermq.client.message import DamagedMessage, ReceivedMessage
 from verniermq.kernel import MessageQueue, ResponseCode
 
 
@@ -18,9 +19,14 @@ class SendStatus(IntEnum):
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
     FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
 
+    def __str__(self) -> str:
+        return self.name
+
+    __format__ = Enum.__format__  # by the name too, where IntEnum has the number
+
 
 @attrs.define
-class SendResult:
+class SendResult(JavaNames):
     """Where a message went."""
 
     status: SendStatus
@@ -50,9 +56,12 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
     """The offset lies outside the queue, or the group was reset; go on from ``next_offset``."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 @attrs.define
-class PullResult:
+class PullResult(JavaNames):
     """What one pull found."""
 
     status: PullStatus
@@ -62,3 +71,5 @@ class PullResult:
     max_offset: int
     suggested_broker: int = 0
     """The id of the broker to pull from next: 0 the master, or a slave's when the master has too much to do."""
+    damaged: list[DamagedMessage] = attrs.Factory(list)
+    """What lies between the messages and cannot be had; ``next_offset`` lies behind it."""

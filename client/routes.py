@@ -15,15 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from verniermq.client.errors import ClientError, NoRoute
-from verniermq.kernel import MessageQueue, Perm, RemotingError
+from verniermq.kernel import AUTO_CREATE_TOPIC, MAX_QUEUES, MessageQueue, Perm, RemotingError
 
 if TYPE_CHECKING:
     from verniermq.client.nameservers import NameServers
 
 logger = logging.getLogger(__name__)
 
-TEMPLATE_TOPIC: Final = "TBW102"
 MASTER: Final = 0
+
+
+def _count(queues: Any) -> int:
+    """As many queues as a broker may have: a list is made of them."""
+    if not 0 <= (count := int(queues)) <= MAX_QUEUES:
+        raise ValueError(f"{count} queues, expected 0 to {MAX_QUEUES}")
+    return count
 
 
 @attrs.frozen
@@ -57,7 +63,7 @@ class Route:
     def _writable(self) -> tuple[MessageQueue, ...]:
         if self.order:
             fixed = [part.split(":") for part in self.order.split(";") if ":" in part]
-            return tuple(MessageQueue(self.topic, name, q) for name, count in fixed for q in range(int(count)))
+            return tuple(MessageQueue(self.topic, name, q) for name, count in fixed for q in range(_count(count)))
         return tuple(
             MessageQueue(self.topic, data.broker_name, queue_id)
             for data in self.queues
@@ -76,6 +82,10 @@ class Route:
 
     @classmethod
     def from_json(cls, topic: str, data: Mapping[str, Any]) -> Route:
+        """
+        Raises:
+            AttributeError, KeyError, OverflowError, TypeError, ValueError: it is no route.
+        """
         brokers: dict[str, dict[int, str]] = {}
         clusters: dict[str, str] = {}
         for broker in data.get("brokerDatas") or ():
@@ -83,7 +93,7 @@ class Route:
             brokers[name] = {int(number): str(address) for number, address in broker.get("brokerAddrs", {}).items()}
             clusters[name] = str(broker.get("cluster", ""))
         queues = [
-            BrokerQueues(str(q["brokerName"]), int(q["readQueueNums"]), int(q["writeQueueNums"]), int(q["perm"]))
+            BrokerQueues(str(q["brokerName"]), _count(q["readQueueNums"]), _count(q["writeQueueNums"]), int(q["perm"]))
             for q in data.get("queueDatas") or ()
         ]
         queues.sort(key=lambda queue: queue.broker_name)
@@ -163,7 +173,7 @@ class Routes:
             return await self.fetch(topic)
         except NoRoute:
             try:
-                template = await self._name_servers.route(TEMPLATE_TOPIC)
+                template = await self._name_servers.route(AUTO_CREATE_TOPIC)
             except NoRoute:
                 why = "and topics are not created by sending to them"
                 raise NoRoute(topic, self._name_servers.text, why) from None

@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from verniermq.client.errors import BadSelector
+from verniermq.client.java import shown
 from verniermq.kernel import Message, MessageQueue, java_hash
 
 QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
@@ -31,7 +33,23 @@ def at_random(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
     return random.choice(queues)
 
 
-class RoundRobin:
+def ask_selector(selector: QueueSelector, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """The queue that a selector of the program's chooses.
+
+    Raises:
+        BadSelector: it raised, or chose nothing; such a message must not go just anywhere.
+    """
+    name = getattr(selector, "__qualname__", None) or type(selector).__qualname__
+    try:
+        chosen = selector(queues, message)
+    except Exception as error:
+        raise BadSelector(name, f"raised {type(error).__name__}: {error}", len(queues)) from error
+    if not isinstance(chosen, MessageQueue):
+        raise BadSelector(name, f"returned {shown(chosen)}", len(queues))
+    return chosen
+
+
+class RoundRobinSelector:
     """Queue after queue, and after a failure one of another broker (RocketMQ: its default, ``MQFaultStrategy`` off)."""
 
     def __init__(self) -> None:

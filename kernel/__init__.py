@@ -4,26 +4,29 @@ A plugin says ``from verniermq.kernel import hookimpl, Declaration, PendingMessa
 may change without notice.
 """
 
+from verniermq.kernel import hookspecs, requests
 from verniermq.kernel.broker import Broker
-from verniermq.kernel.clients import ClientRegistry, ConsumerGroup, LiveSubscription, Member
-from verniermq.kernel.clock import Clock, ManualClock, SystemClock
-from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
-from verniermq.kernel.commitlog.encode import encode as encode_record
+from verniermq.kernel.clock import SAME_MOMENT, Clock, ManualClock, SystemClock
+from verniermq.kernel.codes import PRODUCT, PRODUCT_FIELD, Perm, RequestCode, ResponseCode
+from verniermq.kernel.commitlog.encoder import encode as encode_record
 from verniermq.kernel.commitlog.mapped import (
+    LARGEST_FOLIO,
     MappedFile,
     file_name,
     file_starts,
     let_go_of_pages,
+    stores_are_safe,
     sync_data,
     sync_directory,
+    write_all,
 )
 from verniermq.kernel.commitlog.record import decode as decode_record
 from verniermq.kernel.commitlog.record import decode_all as decode_records
 from verniermq.kernel.commitlog.record import properties_of as record_properties
 from verniermq.kernel.config import Configuration, Duration, Size, format_duration, parse_duration, setting
+from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.kernel.deadlines import Deadlines
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
-from verniermq.kernel.dispatch.offsets import ConsumerOffsets
 from verniermq.kernel.errors import (
     BadField,
     BadName,
@@ -32,7 +35,10 @@ from verniermq.kernel.errors import (
     ConnectionLost,
     CorruptRecord,
     GroupNotFound,
+    InflatesTooFar,
     InvalidParameter,
+    LimitReached,
+    MalformedAnswer,
     MessageIllegal,
     MissingField,
     NoPermission,
@@ -51,21 +57,21 @@ from verniermq.kernel.errors import (
     VernierMQError,
     nearest,
 )
-from verniermq.kernel.fault import FaultStrategy
-from verniermq.kernel.groups import GroupConfig, GroupTable
-from verniermq.kernel.host import PluginHost
-from verniermq.kernel.jsonfile import JsonFile, object_keyed_map, parse_fastjson
+from verniermq.kernel.host.builtin import Catalogue
+from verniermq.kernel.host.context import Context
+from verniermq.kernel.host.host import PluginHost
+from verniermq.kernel.host.plugin import API_VERSION, Declaration, NoConfig, concerns, gathered, hookimpl
+from verniermq.kernel.host.registry import Registry
+from verniermq.kernel.host.spec import hookspec
+from verniermq.kernel.jsonlimits import FROM_FILE, FROM_PEER, FROM_SERVER, parse_json
 from verniermq.kernel.loop import backend_options
+from verniermq.kernel.maybe import then
 from verniermq.kernel.message import (
-    AUTO_CREATE_TOPIC,
-    DEAD_LETTER_PREFIX,
     MATCH_ALL,
-    RETRY_PREFIX,
     Message,
     MessageFilter,
     MessageQueue,
     PendingMessage,
-    Property,
     StoredMessage,
     Subscription,
     SysFlag,
@@ -78,12 +84,27 @@ from verniermq.kernel.message import (
     tags_code,
     unpack_host,
 )
-from verniermq.kernel.persist import Document
-from verniermq.kernel.plugin import API_VERSION, Declaration, NoConfig, Service, concerns, gathered, hookimpl
+from verniermq.kernel.message.inflate import MAX_BODY, inflate, read_within
+from verniermq.kernel.names import (
+    AUTO_CREATE_TOPIC,
+    BROKERS_OWN_TOPICS,
+    DEAD_LETTER_PREFIX,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OPERATION_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+    Property,
+    is_system_topic,
+)
 from verniermq.kernel.remoting import (
+    Answer,
     Command,
     Connection,
     FrameDecoder,
+    Guard,
     Handler,
     RemotingServer,
     Tls,
@@ -92,22 +113,53 @@ from verniermq.kernel.remoting import (
     parse_address,
     request_name,
 )
+from verniermq.kernel.steps import ITEMS_PER_STEP, Steps, in_steps
 from verniermq.kernel.store import Appended, DispatchEvent, Store, TagsCoder
-from verniermq.kernel.topics import TopicConfig, TopicTable, check_group_name, check_topic_name
-from verniermq.kernel.traffic import Consuming, EndedTransaction, HostingClient, Sending
-from verniermq.kernel.versions import DataVersion
+from verniermq.kernel.tables.attributes import MESSAGE_TYPE, Attribute
+from verniermq.kernel.tables.clients import ClientRegistry, ConsumerGroup, LiveSubscription, Member
+from verniermq.kernel.tables.document import Document
+from verniermq.kernel.tables.groups import GroupConfig, GroupTable
+from verniermq.kernel.tables.jsonfile import JsonFile, object_keyed_map, parse_answer, parse_fastjson
+from verniermq.kernel.tables.offsets import ConsumerOffsets
+from verniermq.kernel.tables.peers import MASTER, Peers
+from verniermq.kernel.tables.topics import MAX_QUEUES, TopicConfig, TopicTable, check_group_name, check_topic_name
+from verniermq.kernel.tables.version import DataVersion
+from verniermq.kernel.traffic import ClientContext, Consuming, EndedTransaction, FaultStrategy, Sending
 
 __all__ = [
     "API_VERSION",
     "AUTO_CREATE_TOPIC",
+    "BROKERS_OWN_TOPICS",
     "DEAD_LETTER_PREFIX",
+    "FROM_FILE",
+    "FROM_PEER",
+    "FROM_SERVER",
+    "GIVEN_UP_TOPIC",
+    "HALF_TOPIC",
+    "ITEMS_PER_STEP",
+    "LARGEST_FOLIO",
+    "MASTER",
     "MATCH_ALL",
+    "MAX_BODY",
+    "MAX_QUEUES",
+    "MESSAGE_TYPE",
+    "OPERATION_TOPIC",
+    "PRODUCT",
+    "PRODUCT_FIELD",
     "RETRY_PREFIX",
+    "SAME_MOMENT",
+    "SCHEDULE_TOPIC",
+    "TIMER_TOPIC",
+    "TRACE_TOPIC",
+    "Answer",
     "Appended",
+    "Attribute",
     "BadField",
     "BadName",
     "Broker",
     "Busy",
+    "Catalogue",
+    "ClientContext",
     "ClientRegistry",
     "Clock",
     "Command",
@@ -119,6 +171,7 @@ __all__ = [
     "ConsumerGroup",
     "ConsumerOffsets",
     "Consuming",
+    "Context",
     "CorruptRecord",
     "DataVersion",
     "Deadlines",
@@ -128,15 +181,19 @@ __all__ = [
     "Duration",
     "EndedTransaction",
     "FaultStrategy",
+    "FileStamps",
     "FrameDecoder",
     "GroupConfig",
     "GroupNotFound",
     "GroupTable",
+    "Guard",
     "Handler",
-    "HostingClient",
+    "InflatesTooFar",
     "InvalidParameter",
     "JsonFile",
+    "LimitReached",
     "LiveSubscription",
+    "MalformedAnswer",
     "ManualClock",
     "MappedFile",
     "Member",
@@ -148,6 +205,7 @@ __all__ = [
     "NoConfig",
     "NoPermission",
     "PeerUnreachable",
+    "Peers",
     "PendingMessage",
     "Perm",
     "PluginError",
@@ -155,6 +213,7 @@ __all__ = [
     "PluginMissing",
     "Property",
     "ProtocolError",
+    "Registry",
     "RemotingError",
     "RemotingServer",
     "RequestCode",
@@ -162,8 +221,8 @@ __all__ = [
     "RequestTimeout",
     "ResponseCode",
     "Sending",
-    "Service",
     "Size",
+    "Steps",
     "Store",
     "StoreError",
     "StoreNotWritable",
@@ -193,6 +252,11 @@ __all__ = [
     "format_properties",
     "gathered",
     "hookimpl",
+    "hookspec",
+    "hookspecs",
+    "in_steps",
+    "inflate",
+    "is_system_topic",
     "java_hash",
     "let_go_of_pages",
     "load_tls",
@@ -201,15 +265,23 @@ __all__ = [
     "offset_message_id",
     "pack_host",
     "parse_address",
+    "parse_answer",
     "parse_duration",
     "parse_fastjson",
+    "parse_json",
     "parse_offset_message_id",
     "parse_properties",
+    "read_within",
     "record_properties",
     "request_name",
+    "requests",
     "setting",
+    "stores_are_safe",
     "sync_data",
     "sync_directory",
     "tags_code",
+    "then",
     "unpack_host",
+    "watch_files",
+    "write_all",
 ]

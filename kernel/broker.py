@@ -7,57 +7,95 @@ stops, plugins hear ``broker_stopping``, tables are written, the store is closed
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import anyio
 import anyio.from_thread
 import anyio.to_thread
+import attrs
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 
-from verniermq.kernel.address import Advertised, advertised_address
-from verniermq.kernel.builtin import BUILTIN
-from verniermq.kernel.clients import ClientRegistry
+from verniermq.kernel import hookspecs
 from verniermq.kernel.clock import Clock, SystemClock
-from verniermq.kernel.codes import RequestCode, ResponseCode
+from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.config import Configuration, RemotingSettings, TlsSettings
-from verniermq.kernel.dispatch.longpoll import HeldPulls
-from verniermq.kernel.dispatch.offsets import ConsumerOffsets
-from verniermq.kernel.errors import ListenFailed, PluginMissing
-from verniermq.kernel.feeds import Feed
-from verniermq.kernel.groups import GroupTable
+from verniermq.kernel.config.filestamps import FileStamps, watch_files
+from verniermq.kernel.errors import (
+    CannotOpenStore,
+    ListenFailed,
+    PluginError,
+    PluginMissing,
+    RequestRefused,
+    TableNotSaved,
+    TopicNotFound,
+)
+from verniermq.kernel.handlers.access import AccessCheck
 from verniermq.kernel.handlers.heartbeat import HeartbeatHandlers
+from verniermq.kernel.handlers.longpoll import HeldPulls
 from verniermq.kernel.handlers.offsets import OffsetHandlers
 from verniermq.kernel.handlers.pull import PullHandler
 from verniermq.kernel.handlers.send import SendHandler
+from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.handlers.topics import TopicHandlers
-from verniermq.kernel.hookcall import plugin_handler
-from verniermq.kernel.host import PluginHost
-from verniermq.kernel.jsonfile import JsonFile
-from verniermq.kernel.message import MATCH_ALL, MessageFilter, PendingMessage, Property, Subscription
-from verniermq.kernel.persist import Document, Documents
-from verniermq.kernel.reload import SettingsWatcher
-from verniermq.kernel.remoting import Command, Connection, Handler, RemotingLimits, RemotingServer, Tls, load_tls
-from verniermq.kernel.services import run_service
+from verniermq.kernel.host.brokerhost import BrokerHost
+from verniermq.kernel.host.context import Context
+from verniermq.kernel.host.feed import Feed
+from verniermq.kernel.host.hookcall import plugin_handler
+from verniermq.kernel.host.registry import Registry
+from verniermq.kernel.host.reload import SettingsWatcher
+from verniermq.kernel.host.service import Tasks, keep_running, run_service
+from verniermq.kernel.maybe import then
+from verniermq.kernel.message import MATCH_ALL, MessageFilter, PendingMessage, Subscription
+from verniermq.kernel.names import Property
+from verniermq.kernel.refusals import REFUSED_REQUESTS
+from verniermq.kernel.remoting import (
+    Command,
+    Connection,
+    Interceptor,
+    RemotingLimits,
+    RemotingServer,
+    Tls,
+    load_tls,
+    request_name,
+)
+from verniermq.kernel.remoting.advertised import Advertised, advertised_address
+from verniermq.kernel.remoting.tls import load_outgoing_tls
 from verniermq.kernel.store import Appended, DispatchEvent, Store
-from verniermq.kernel.topics import TopicConfig, TopicTable
+from verniermq.kernel.tables.clients import ClientRegistry
+from verniermq.kernel.tables.document import Document, Documents
+from verniermq.kernel.tables.groups import GroupTable
+from verniermq.kernel.tables.jsonfile import JsonFile
+from verniermq.kernel.tables.offsets import ConsumerOffsets
+from verniermq.kernel.tables.topics import TopicConfig, TopicTable
 
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS: Final = 5.0
 CLIENT_SCAN_SECONDS: Final = 10.0
 
-EXPRESSION_PLUGINS: Final = {kind: builtin.name for builtin in BUILTIN.values() for kind in builtin.expressions}
-"""Who would have understood a subscription that nobody understood."""
+
+@attrs.define(eq=False)
+class Unsaved:
+    """A topic that was created or changed, and may not be on the disk yet."""
+
+    change: int = 0
+    """Of its document."""
+    waiting: deque[asyncio.Future[TableNotSaved | None]] = attrs.field(factory=deque)
+    """Messages that wait for it, in their order. Until they are through, others wait behind them."""
 
 
 class Broker:
-    """One broker. Everything a plugin may use is a public attribute or method of it."""
+    """One broker. What a plugin may use of it is in :class:`~verniermq.kernel.host.context.Context`."""
 
     def __init__(
         self,
@@ -75,7 +113,7 @@ class Broker:
         self._progress = progress
         self._reread = reread
         self.clock: Clock = clock or SystemClock()
-        self.host = PluginHost(stop=self.request_stop)
+        self.host = BrokerHost(self._context, stop=self.request_stop)
         self.stop_requested = anyio.Event()
         self.stop_reason = ""
         settings = configuration.broker
@@ -83,40 +121,62 @@ class Broker:
         self.store = Store(configuration.store, clock=self.clock, store_host=self.advertised.packed)
         self.documents = Documents()
         self.topics = TopicTable(
-            auto_create=configuration.topics.auto_create,
-            default_queues=configuration.topics.default_queues,
+            configuration.topics,
             on_change=self._topics_changed,
             now_ms=self.clock.now_ms,
         )
         self.groups = GroupTable(
-            auto_create=configuration.groups.auto_create,
+            configuration.groups,
             on_change=lambda: self.groups_document.touch(),
             now_ms=self.clock.now_ms,
         )
-        self.offsets = ConsumerOffsets(self.clock.now_ms, on_change=lambda: self.offsets_document.touch())
+        self.offsets = ConsumerOffsets(
+            self.clock.now_ms,
+            on_change=lambda: self.offsets_document.touch(),
+            most=configuration.offsets.max_offsets,
+        )
         self.clients = ClientRegistry(
             self.clock,
-            expiry_seconds=configuration.clients.expiry,
+            configuration.clients,
             compile_filter=self.compile_filter,
             may_notify=self._may_notify,
-            on_members_changed=lambda group: self.host.announce("members_changed", group),
+            on_members_changed=lambda group: self.host.announce(hookspecs.members_changed, group),
+            on_joined=lambda *member: self.host.announce(hookspecs.client_joined, *member),
+            on_left=lambda *member: self.host.announce(hookspecs.client_left, *member),
         )
-        self.held_pulls = HeldPulls(self.clock)
+        self.held_pulls = HeldPulls(
+            self.clock, most=configuration.pull.max_held, most_per_connection=configuration.pull.max_held_per_connection
+        )
+        self._confirming = self.host.calls(hookspecs.confirm_append)
+        self._pulled = self.host.calls(hookspecs.messages_pulled)
         self.name_servers: list[str] = []
         """Where clients find this broker's topics, once it has started; the namesrv plugin fills it in."""
-        self.handlers: dict[int, Handler] = {}
+        self.table = HandlerTable()
+        self.handlers = self.table.handlers
+        tls = configuration.tls
+        self._certificates = FileStamps(filter(None, (tls.certificate, tls.key, tls.client_ca, tls.server_ca)))
+        self.access = AccessCheck(
+            self.host.calls(hookspecs.before_access), self.table, self.store, self.topics.is_closed
+        )
+        self.host.access_guard = self.access
         self.tls: Tls | None = _tls(configuration.tls)
         """What listeners of this broker need to speak TLS, if they shall."""
+        self.outgoing_tls = _outgoing_tls(configuration.tls)
         self.server: RemotingServer
         self.topics_document: Document
         self.groups_document: Document
         self.offsets_document: Document
         self._send: SendHandler
         self._task_group: TaskGroup
+        self._tasks: Tasks
+        self._registries: list[Registry] = []
         self._exit = contextlib.AsyncExitStack()
         self._appended: list[tuple[PendingMessage, Appended]] = []
         self._appended_feed: Feed
         self._dispatched_feed: Feed
+        self._unsaved: dict[str, Unsaved] = {}
+        self._needed: dict[str, tuple[int, int]] = {}
+        """Topic → how many queues its messages need that recovery found, and where in the log the newest ends."""
         self._recovering = False
         self._running = False
 
@@ -137,40 +197,59 @@ class Broker:
 
     async def _start(self) -> None:
         self.host.load(self.configuration)
-        self.host.announce("broker_created", self)
+        self._set_up_plugins()
         await self._open_store()
         self._task_group = await self._exit.enter_async_context(anyio.create_task_group())
         self._exit.callback(self._task_group.cancel_scope.cancel)
-        self._appended_feed = Feed(self.host.messages_appended, self._task_group)
-        self._dispatched_feed = Feed(self.host.messages_dispatched, self._task_group)
+        self._tasks = Tasks(self._task_group)
+        self._appended_feed = Feed(self.host.calls(hookspecs.messages_appended), self._tasks)
+        self._dispatched_feed = Feed(self.host.calls(hookspecs.messages_dispatched), self._tasks)
         self.store.before_close.insert(0, self._dispatched_feed.hand_over)
         self._exit.callback(self._appended_feed.close)
         self._exit.callback(self._dispatched_feed.close)
         self.documents.start(self._task_group)
-        self._task_group.start_soon(self.store.run)
-        self._task_group.start_soon(self.held_pulls.run)
-        self._task_group.start_soon(self._expire_clients)
-        if self._reread is not None:
-            path = Path(self.configuration.origin.file)
-            watcher = SettingsWatcher(self.host, self.configuration, path, self._reread)
-            self._task_group.start_soon(watcher.run)
+        self._keep_running("store", self._run_store)
+        self._keep_running("looks at the clock", self.store.clock_changes.run)
+        self._keep_running("held pulls", self.held_pulls.run)
+        self._keep_running("expiry of clients", self._expire_clients)
+        if self.tls is not None or self.outgoing_tls is not None:
+            self._keep_running("changed certificates", self._watch_certificates)
+        if self._reread is not None and self.configuration.origin.files:
+            watcher = SettingsWatcher(self.host, self.configuration, self._reread)
+            self._keep_running("changed settings", watcher.run)
         self._collect_handlers()
-        for plugin, services in self.host.ask_all("services", self):
-            for service in services:
-                self._task_group.start_soon(run_service, plugin, service, self.clock)
+        self.host.announce(hookspecs.store_opened)
+        for registry in self._registries:
+            for service in registry.services:
+                self._task_group.start_soon(run_service, registry.plugin, service, self.clock)
         self._exit.push_async_callback(self._announce_stopping)
         self._running = True
+        self.offsets.committing = self.host.calls(hookspecs.offset_committed)
         await self._listen()
-        await self.host.announce_and_wait("broker_started", self)
+        await self.host.announce_and_wait(hookspecs.broker_started)
         logger.info("broker started name=%s listening=%s store=%s", self.name, self.advertised.text, self.store.path)
 
+    def _context(self) -> Context:
+        return Context(self)
+
+    def _set_up_plugins(self) -> None:
+        folder = self.store.path / "config"
+        for plugin in self.host.active.values():
+            setup = getattr(plugin.instance, "setup", None)
+            if setup is not None:
+                registry = Registry(plugin, self.documents, folder)
+                try:
+                    setup(registry)
+                except Exception as error:
+                    why = f"plugin {plugin.name!r} cannot be set up: {type(error).__name__}: {error}"
+                    raise PluginError(why, plugin.name) from error
+                self._registries.append(registry)
+
     async def _open_store(self) -> None:
-        for _, coders in self.host.ask_all("tags_coders", self):
-            self.store.tags_coders.update(coders)
+        for registry in self._registries:
+            self.store.tags_coders.update(registry.tags_coders)
+            self.store.before_close.extend(registry.closing)
         self.store.listeners.append(self._messages_dispatched)
-        self.store.redispatch_from = lambda: min(
-            (offset for _, offset in self.host.ask_all("redispatch_from", self)), default=None
-        )
         self._recovering = True
         await anyio.to_thread.run_sync(self.store.open, self._progress)
         self._recovering = False
@@ -180,38 +259,67 @@ class Broker:
 
     def _load_tables(self) -> None:
         folder = self.store.path / "config"
-        folder.mkdir(exist_ok=True)
-        files = {name: JsonFile(folder / f"{name}.json") for name in ("topics", "subscriptionGroup", "consumerOffset")}
-        self.topics_document = self.documents.add(files["topics"], self.topics.as_json)
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise CannotOpenStore(self.store.path, error) from error
+        names = ("topics", "subscriptionGroup", "consumerOffset", "clockChanges")
+        files = {name: JsonFile(folder / f"{name}.json") for name in names}
+        self.topics_document = self.documents.add(files["topics"], self.topics.as_document)
         self.groups_document = self.documents.add(files["subscriptionGroup"], self.groups.as_json)
         self.offsets_document = self.documents.add(
-            files["consumerOffset"], self.offsets.as_json, self.configuration.offsets.persist_interval
+            files["consumerOffset"],
+            self.offsets.as_json,
+            self.configuration.offsets.persist_interval,
+            prepare=self.offsets.write_out,
         )
         self.topics.load_json(files["topics"].load() or {})
+        changes = self.store.clock_changes
+        changes.load_json(files["clockChanges"].load() or {})
+        changes.on_change = self.documents.add(files["clockChanges"], lambda: changes.as_json(self.store.start)).touch
         self.groups.load_json(files["subscriptionGroup"].load() or {})
         self.offsets.load_json(files["consumerOffset"].load() or {})
+        for registry in self._registries:
+            registry.load_tables()
         self.topics.add_system_topics(
-            [topic for _, topics in self.host.ask_all("system_topics", self) for topic in topics]
+            [topic for registry in self._registries for topic in registry.topics],
+            closed={name for registry in self._registries for name in registry.closed_topics},
+            cluster=self.configuration.broker.cluster,
+            broker=self.configuration.broker.name,
         )
+        self.topics.forget_deletions(self.store.start)
         self._adopt_orphans()
 
     def _adopt_orphans(self) -> None:
-        """Give queues that have messages their topic back, if a crash came before it was written to topics.json."""
-        counts: dict[str, int] = {}
+        """Give messages their topic back whose topic topics.json lacks: the file is an older one, or was removed.
+
+        A message is stored only after its topic was saved, so a crash alone leaves none. Queues of topics that were
+        deleted, which recovery made again from the log, go instead.
+        """
         for queue in self.store.queues():
-            counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
-        for name, queues in counts.items():
-            if name not in self.topics:
-                logger.warning("topic found in the log only, created again topic=%s queues=%d", name, queues)
-                self.topics.ensure(TopicConfig(name, queues, queues))
+            self._note_needed(queue.topic, queue.queue_id, queue.physical_end)
+        for name, (queues, newest) in self._needed.items():
+            if name in self.topics:
+                continue
+            if self.topics.was_deleted_after(name, newest - 1):
+                self.store.delete_topic(name)
+                continue
+            queues = self.topics.restore(name, queues).queues
+            logger.warning("topic found in the log only, created again topic=%s queues=%d", name, queues)
+        self._needed.clear()
+
+    def _note_needed(self, topic: str, queue_id: int, end: int) -> None:
+        queues, newest = self._needed.get(topic, (0, 0))
+        self._needed[topic] = max(queues, queue_id + 1), max(newest, end)
 
     async def _listen(self) -> None:
         settings = self.configuration.broker
         self.server = RemotingServer(
             self.handlers,
             limits=_limits(self.configuration.remoting),
-            guards=(self.host.guard,) if self.host.before_request else (),
-            on_connect=self._connection_opened,
+            guards=self.host.guards,
+            observers=self.host.calls(hookspecs.request_served),
+            unsupported=self._unsupported,
             on_disconnect=self._connection_closed,
             tls=self.tls,
         )
@@ -232,13 +340,42 @@ class Broker:
         with anyio.move_on_after(STOP_GRACE_SECONDS, shield=True):
             await self._appended_feed.drain()
             await self._dispatched_feed.drain()
-        await self.host.announce_and_wait("broker_stopping", self, reverse=True, limit=STOP_GRACE_SECONDS)
+        await self.host.say_goodbye(hookspecs.broker_stopping)
 
     def request_stop(self, reason: str) -> None:
         """Ask whoever runs the broker to end it."""
         logger.critical("stopping: %s", reason)
         self.stop_reason = reason
         self.stop_requested.set()
+
+    # --- what it does all the time ----------------------------------------------------------
+
+    def _keep_running(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Have a part of the broker's own work done until the end, also if it stumbles on the way."""
+
+        def failed(error: Exception, pause: float) -> None:
+            self._tasks.failures += 1
+            logger.error("the broker's own work failed work=%s restart_in_s=%g", what, pause, exc_info=error)
+
+        self._task_group.start_soon(keep_running, work, self.clock, failed)
+
+    async def _watch_certificates(self) -> None:
+        def reload() -> None:
+            if self.tls is not None:
+                self.tls.reload()
+            self.outgoing_tls = _outgoing_tls(self.configuration.tls)
+
+        await watch_files("certificate is", self._certificates, reload)
+
+    async def _run_store(self) -> None:
+        self.store.refuse_writes(None, "background")
+        try:
+            await self.store.run()
+        except Exception as error:
+            # Nothing is synced until it runs again: better to take no messages than to acknowledge those.
+            why = f"its work in the background failed: {type(error).__name__}: {error}"
+            self.store.refuse_writes(why, "background")
+            raise
 
     # --- what it is ------------------------------------------------------------------------
 
@@ -252,39 +389,105 @@ class Broker:
         return self.advertised.text
 
     @property
-    def task_group(self) -> TaskGroup:
-        """Where plugins may start tasks of their own; it ends with the broker."""
-        return self._task_group
-
-    def config_file(self, name: str) -> JsonFile:
-        """A file of a plugin's own among the broker's tables, ``config/<name>.json``."""
-        return JsonFile(Path(self.store.path) / "config" / f"{name}.json")
+    def task_group(self) -> Tasks:
+        """Where plugins may start tasks of their own; they end with the broker, and their failures with themselves."""
+        return self._tasks
 
     def _collect_handlers(self) -> None:
         self._send = SendHandler(self)
         families = (self._send, PullHandler(self), OffsetHandlers(self), HeartbeatHandlers(self), TopicHandlers(self))
         for family in families:
-            self.handlers.update(family.handlers())
-        for builtin in BUILTIN.values():
-            if not self.host.is_active(builtin.name):
-                for code in builtin.requests:
-                    self.handlers.setdefault(code, _refuse_without(builtin.name, code))
-        for plugin, handlers in self.host.ask_all("request_handlers", self):
-            call = plugin.calls["request_handlers"]
-            self.handlers.update({code: plugin_handler(call, handler) for code, handler in handlers.items()})
+            family.register(self.table)
+        for registry in self._registries:
+            for code, (request, handler) in registry.handlers.items():
+                self.table.serve(code, request, plugin_handler(registry.plugin, handler))
+
+    def intercept(self, interceptors: Mapping[int, Interceptor]) -> Callable[[], None]:
+        """Have requests pass an interceptor, which may call the handler that it gets; returns what undoes it."""
+        before = {code: self.handlers[code] for code in interceptors if code in self.handlers}
+        for code, handler in before.items():
+            self.handlers[code] = partial(interceptors[code], handler)
+        return lambda: self.handlers.update(before)
+
+    def _unsupported(self, request: Command, connection: Connection) -> Command:
+        if (reason := REFUSED_REQUESTS.get(request.code)) is not None:
+            what = f"request {request_name(request.code)} is not supported here: {reason}"
+            raise RequestRefused(what, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        plugin = self.host.server_of(request.code)
+        if plugin is not None:
+            # A client asks first whether one that is active only on request is there; this code is its "no".
+            usual = plugin in self.host.catalogue.defaults
+            code = ResponseCode.SYSTEM_ERROR if usual else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            raise PluginMissing(plugin, f"request {request_name(request.code)}", code)
+        raise RequestRefused(
+            f"request {request_name(request.code)} is not supported here; perhaps its plugin is not active",
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        )
 
     # --- messages in -----------------------------------------------------------------------
 
-    def rewrite(self, message: PendingMessage, connection: Connection | None) -> Awaitable[None] | None:
-        """Let plugins change or refuse a message; something to await if one of them needs time.
+    def before_append(self, message: PendingMessage, connection: Connection | None) -> Awaitable[None] | None:
+        """Let plugins change or refuse a message, and have its topic saved; something to await if that takes time.
 
         Raises:
             RequestRefused: a plugin refuses it, or the plugin that it needs is not active.
         """
-        for name in self.host.missing.keys() & message.properties.keys():
-            if message.properties[name] not in ("0", "false"):
-                raise PluginMissing(self.host.missing[name], f"a message with the property {name}")
-        return self.host.rewrite(message, connection)
+        return then(self.host.before_append(message, connection), lambda: self.saving_topic(message))
+
+    def is_saved(self, topic: str) -> bool:
+        """Whether the disk has a topic as it is now, and nobody waits for that any more."""
+        unsaved = self._unsaved.get(topic)
+        if unsaved is None:
+            return True
+        if unsaved.waiting or not self.topics_document.has_saved(unsaved.change):
+            return False
+        del self._unsaved[topic]
+        return True
+
+    def saving_topic(self, message: PendingMessage) -> Coroutine[Any, Any, None] | None:
+        """Something to await before a message is appended: the topic it goes to, now or later, is not on the disk yet.
+
+        What a message needs has to be as durable as the message. What comes through :meth:`before_append` has it.
+        """
+        if self._unsaved:
+            for topic in (message.topic, message.properties.get(Property.REAL_TOPIC, "")):
+                if not self.is_saved(topic):
+                    return self._queue_behind(topic)
+        return None
+
+    def _queue_behind(self, topic: str) -> Coroutine[Any, Any, None]:
+        """The place in the row is taken now, not when the coroutine begins: nothing that comes later may overtake."""
+        unsaved = self._unsaved[topic]
+        place: asyncio.Future[TableNotSaved | None] = asyncio.get_running_loop().create_future()
+        unsaved.waiting.append(place)
+        if len(unsaved.waiting) == 1:
+            self._task_group.start_soon(self._admit_in_order, unsaved)
+        return self._topic_saved(topic, place)
+
+    async def _topic_saved(self, topic: str, place: asyncio.Future[TableNotSaved | None]) -> None:
+        error = await place
+        if error is not None:
+            raise error
+        if topic not in self.topics:
+            raise TopicNotFound(topic)  # deleted meanwhile
+
+    async def _admit_in_order(self, unsaved: Unsaved) -> None:
+        """Let the messages that wait for a topic go one by one, each in a turn of the loop of its own."""
+        while unsaved.waiting:
+            try:
+                await self.topics_document.saved(unsaved.change)
+            except TableNotSaved as error:
+                for place in unsaved.waiting:
+                    _answer(place, error)
+                unsaved.waiting.clear()
+                return
+            _answer(unsaved.waiting[0], None)
+            await checkpoint()
+            unsaved.waiting.popleft()
+
+    def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+        """Serve a request that is decoded to ``SendMessage``, as if it were a send."""
+        return self._send.send(request, connection)
 
     async def put(self, message: PendingMessage) -> Appended:
         """Put a message of the broker's own through the plugins into the log.
@@ -292,19 +495,19 @@ class Broker:
         Raises:
             RequestRefused: a plugin refuses it, or the store takes no writes.
         """
-        waiting = self.rewrite(message, None)
+        waiting = self.before_append(message, None)
         if waiting is not None:
             await waiting
         return self.store.append(message)
 
     def must_confirm(self, properties: Mapping[str, str]) -> bool:
         """Whether the answer to a send has to wait for the disk or for other brokers."""
-        waits = self.store.waits_for_disk or bool(self.host.confirm_append)
+        waits = self.store.waits_for_disk or bool(self._confirming)
         return waits and properties.get(Property.WAIT) != "false"
 
     async def confirm(self, appended: Appended) -> tuple[ResponseCode, str]:
         """Wait until a message may be acknowledged, and say how."""
-        replicas: Awaitable[ResponseCode | None] | None = self.host.ask("confirm_append", appended)
+        replicas = self.host.ask(hookspecs.confirm_append, appended)
         on_disk = await self.store.durable(appended.end) if self.store.waits_for_disk else True
         if replicas is not None:
             code = await replicas
@@ -326,14 +529,20 @@ class Broker:
 
     def _messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         if self._recovering:
+            self._note_waiting(events)
             # In the thread that opens the store; it waits for those that are async, so that nothing piles up.
-            for call in tuple(self.host.messages_dispatched):
+            for call in tuple(self.host.calls(hookspecs.messages_dispatched)):
                 if inspect.isawaitable(waiting := call(events)):
                     anyio.from_thread.run(_finish, waiting)
             return
         self.held_pulls.messages_dispatched(events)
-        if self.host.messages_dispatched:
-            self._dispatched_feed(events)
+        self._dispatched_feed(events)
+
+    def _note_waiting(self, events: Sequence[DispatchEvent]) -> None:
+        for event in events:
+            name, queue_id = event.properties.get(Property.REAL_TOPIC), event.properties.get(Property.REAL_QUEUE_ID, "")
+            if name and queue_id.isdecimal() and self.topics.is_system(event.topic):
+                self._note_needed(name, int(queue_id), event.end)
 
     def catch_up(self) -> None:
         """Let plugins that gather announcements hear everything up to now, before somebody asks them about it."""
@@ -352,17 +561,18 @@ class Broker:
             return MATCH_ALL
         compiled = self.host.compile_filter(subscription)
         if compiled is None:
-            plugin = EXPRESSION_PLUGINS.get(subscription.expression_type, subscription.expression_type.lower())
+            kind = subscription.expression_type
             raise PluginMissing(
-                plugin,
-                f"the {subscription.expression_type} expression {subscription.expression!r}",
+                self.host.reader_of(kind) or kind.lower(),
+                f"the {kind} expression {subscription.expression!r}",
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
             )
         return compiled
 
     async def delete_topic(self, name: str) -> None:
         """Forget a topic, its queues and what groups had read of it."""
-        self.topics.delete(name)
+        self.topics.forget_deletions(self.store.start)
+        self.topics.delete(name, self.store.end)
         self.offsets.forget(topic=name)
         await anyio.to_thread.run_sync(self.store.delete_topic, name)
         await self.topics_document.saved()
@@ -373,28 +583,37 @@ class Broker:
 
     def _topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
         self.topics_document.touch()
+        for topic in changed:
+            self._unsaved.setdefault(topic.name, Unsaved()).change = self.topics_document.changes
+        for name in deleted:
+            self._unsaved.pop(name, None)
         if self._running:
             self._send.forget_targets([*(topic.name for topic in changed), *deleted])
-            self.host.announce("topics_changed", changed, deleted)
+            self.host.announce(hookspecs.topics_changed, changed, deleted)
 
-    def _connection_opened(self, connection: Connection) -> None:
-        if self.host.calls("request_refused"):
-            connection.on_refused = lambda *arguments: self.host.announce("request_refused", *arguments)
-        self.host.announce("connection_opened", connection)
+    def messages_pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
+        """Announce that messages were handed out."""
+        for call in tuple(self._pulled):
+            call(group, topic, queue_id, count, size)
 
     def _connection_closed(self, connection: Connection) -> None:
         self.held_pulls.connection_closed(connection)
         self.clients.connection_closed(connection)
-        self.host.announce("connection_closed", connection)
+        self.host.announce(hookspecs.connection_closed, connection)
 
     async def _expire_clients(self) -> None:
         while True:
             await self.clock.sleep(CLIENT_SCAN_SECONDS)
-            self.clients.expire()
+            await self.clients.expire()
 
 
 async def _finish(waiting: Awaitable[object]) -> None:
     await waiting
+
+
+def _answer(place: asyncio.Future[TableNotSaved | None], error: TableNotSaved | None) -> None:
+    if not place.done():  # its connection may be gone
+        place.set_result(error)
 
 
 def _limits(settings: RemotingSettings) -> RemotingLimits:
@@ -409,13 +628,8 @@ def _limits(settings: RemotingSettings) -> RemotingLimits:
 
 
 def _tls(settings: TlsSettings) -> Tls | None:
-    return load_tls(
-        settings.mode, settings.certificate, settings.key, settings.client_ca, settings.handshake_timeout
-    )
+    return load_tls(settings.mode, settings.certificate, settings.key, settings.client_ca, settings.handshake_timeout)
 
 
-def _refuse_without(plugin: str, code: RequestCode) -> Handler:
-    def refuse(request: Command, connection: Connection) -> Command:
-        raise PluginMissing(plugin, f"request {code.name} ({code.value})")
-
-    return refuse
+def _outgoing_tls(settings: TlsSettings) -> ssl.SSLContext | None:
+    return load_outgoing_tls(settings.outgoing, settings.server_ca, settings.certificate, settings.key)

@@ -8,6 +8,10 @@ takes no time and does not depend on how busy the machine is::
     await clock.advance(10)     # it has done it ten times
 
 Time is counted in whole microseconds inside, since sums of floats drift: ten times 0.1 s is exactly one second here.
+
+A clock shows two times. ``now`` is that of the wall: it is what messages are stamped with and what producers name, and
+somebody may set it, by an hour, ahead or back. ``monotonic`` only ever goes on: whatever lasts (a lock, a lease, a held
+pull, the silence of a client) is measured with it. ``docs/clock.md`` says what that means for each part.
 """
 
 from __future__ import annotations
@@ -20,11 +24,17 @@ from typing import Final, Protocol
 
 import anyio
 import anyio.lowlevel
+import attrs
 
 MICRO: Final = 1_000_000
 
-LONGEST_STEP: Final = 60.0
+LONGEST_STEP: Final = 5.0
 """Somebody may set the machine's clock while we sleep; we look at it at least this often, in seconds."""
+
+SAME_MOMENT: Final = 1e-6
+"""Times that are no further apart are the same: sums of floats drift."""
+
+_SINCE_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -38,8 +48,12 @@ class Clock(Protocol):
         """Whole milliseconds since 1970, as RocketMQ writes times."""
         ...
 
+    def monotonic(self) -> float:
+        """Seconds since some moment: for how long something lasts. Nobody can set it, and it never goes back."""
+        ...
+
     async def sleep(self, seconds: float) -> None:
-        """Wait for a while. With nothing to wait for, others still get their turn."""
+        """Wait for a while, by ``monotonic``. With nothing to wait for, others still get their turn."""
         ...
 
     async def sleep_until(self, moment: float) -> None:
@@ -55,6 +69,11 @@ class SystemClock:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        # Since the machine was started, and where the system can tell also while it was suspended: that is no change
+        # of the clock, and what was to last for a minute is over after it.
+        return time.clock_gettime(_SINCE_BOOT)
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(max(seconds, 0))
@@ -81,6 +100,9 @@ class MovableClock(SystemClock):
     def now_ms(self) -> int:
         return int(self.now() * 1000)
 
+    def monotonic(self) -> float:
+        return super().monotonic() + self._ahead
+
     def advance(self, seconds: float) -> None:
         """Be later at once; whoever sleeps and is due wakes."""
         if seconds < 0:
@@ -90,17 +112,30 @@ class MovableClock(SystemClock):
         self._moved = anyio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        await self.sleep_until(self.now() + seconds)
+        await anyio.lowlevel.checkpoint()
+        end = self.monotonic() + seconds
+        while (left := end - self.monotonic()) > 0:
+            with anyio.move_on_after(left):
+                await self._moved.wait()
 
     async def sleep_until(self, moment: float) -> None:
         await anyio.lowlevel.checkpoint()
         while (left := moment - self.now()) > 0:
-            with anyio.move_on_after(left):
+            with anyio.move_on_after(min(left, LONGEST_STEP)):
                 await self._moved.wait()
 
 
+@attrs.define(eq=False)
+class _Sleeper:
+    due: int
+    """By ``monotonic``, in microseconds."""
+    moment: float | None
+    """By ``now``, if that is what it waits for."""
+    woken: anyio.Event = attrs.field(factory=anyio.Event)
+
+
 class ManualClock:
-    """A clock that stands still until ``advance`` or ``jump``. For one event loop; threads may read it."""
+    """A clock that stands still until ``advance``, ``jump`` or ``set_by``. For one event loop; threads may read it."""
 
     MOST_TURNS: Final = 10_000
     """How many turns of the event loop woken tasks get to come to rest; one that never rests must not hang a test."""
@@ -109,7 +144,8 @@ class ManualClock:
         self._micros = _micros(start)
         # What now() shows: the microseconds, or the float that a sleeper asked for if that rounds to the same.
         self._shown = max(self._micros / MICRO, start)
-        self._sleepers: list[tuple[int, int, float, anyio.Event]] = []
+        self._passed = 0
+        self._sleepers: list[tuple[int, int, _Sleeper]] = []
         self._order = count()
         self._moving = False
 
@@ -119,16 +155,18 @@ class ManualClock:
     def now_ms(self) -> int:
         return self._micros // 1000
 
+    def monotonic(self) -> float:
+        return self._passed / MICRO
+
     async def sleep(self, seconds: float) -> None:
         if seconds > 0:
-            due = self._micros + max(_micros(seconds), 1)
-            await self._wait(due, due / MICRO)
+            await self._wait(_Sleeper(self._passed + max(_micros(seconds), 1), None))
         else:
             await anyio.lowlevel.checkpoint()
 
     async def sleep_until(self, moment: float) -> None:
         if moment > self._shown:
-            await self._wait(_micros(moment), moment)
+            await self._wait(_Sleeper(self._when(moment), moment))
         else:
             await anyio.lowlevel.checkpoint()
 
@@ -140,7 +178,7 @@ class ManualClock:
         """
         if seconds < 0:
             raise ValueError(f"time does not go back: advance({seconds})")
-        await self._move(self._micros + _micros(seconds), stepwise=True)
+        await self._move(_micros(seconds), stepwise=True)
 
     async def jump(self, seconds: float) -> None:
         """Let time pass at once, as for a machine that was suspended: who is due wakes once, and sees the new time.
@@ -149,53 +187,78 @@ class ManualClock:
         """
         if seconds < 0:
             raise ValueError(f"time does not go back: jump({seconds})")
-        await self._move(self._micros + _micros(seconds), stepwise=False)
+        await self._move(_micros(seconds), stepwise=False)
+
+    async def set_by(self, seconds: float) -> None:
+        """Set the clock ahead, or back: ``now`` changes at once, and no time passes.
+
+        Whoever sleeps until a time wakes if it has come; whoever sleeps for a while sleeps on.
+        """
+        await self._rest()
+        self._micros += _micros(seconds)
+        self._shown = self._micros / MICRO
+        for _, _, sleeper in self._sleepers:
+            if sleeper.moment is not None:
+                sleeper.due = self._when(sleeper.moment)
+        self._sleepers = [(sleeper.due, order, sleeper) for _, order, sleeper in self._sleepers]
+        heapq.heapify(self._sleepers)
+        await self._move(0, stepwise=True)
 
     @property
     def next_wake(self) -> float | None:
         """When the first sleeper wants to wake; ``None`` if nobody sleeps."""
-        return self._sleepers[0][2] if self._sleepers else None
+        if not self._sleepers:
+            return None
+        first = self._sleepers[0][2]
+        return (self._micros + first.due - self._passed) / MICRO if first.moment is None else first.moment
 
-    async def _wait(self, due: int, moment: float) -> None:
-        sleeper = (due, next(self._order), moment, anyio.Event())
-        if due <= self._micros:
+    def _when(self, moment: float) -> int:
+        """A time of the wall by ``monotonic``, in microseconds, as the clock is set now."""
+        return self._passed + _micros(moment) - self._micros
+
+    async def _wait(self, sleeper: _Sleeper) -> None:
+        if sleeper.due <= self._passed:
             # Later than now by less than a microsecond: it is that time now.
-            self._shown = max(self._shown, moment)
+            self._shown = max(self._shown, sleeper.moment or 0)
             await anyio.lowlevel.checkpoint()
             return
-        heapq.heappush(self._sleepers, sleeper)
+        heapq.heappush(self._sleepers, (sleeper.due, next(self._order), sleeper))
         try:
-            await sleeper[3].wait()
+            await sleeper.woken.wait()
         except BaseException:
             # Cancelled. If it was woken in the same moment, it has left the heap already.
-            if sleeper in self._sleepers:
-                self._sleepers.remove(sleeper)
-                heapq.heapify(self._sleepers)
+            self._sleepers = [entry for entry in self._sleepers if entry[2] is not sleeper]
+            heapq.heapify(self._sleepers)
             raise
 
-    async def _move(self, target: int, stepwise: bool) -> None:
+    async def _move(self, micros: int, stepwise: bool) -> None:
         if self._moving:
             raise RuntimeError("the clock is being moved already; only one task may do that")
         self._moving = True
         try:
             await self._rest()  # a task that was only just started gets to its first sleep
+            target = self._passed + micros
             if not stepwise:
-                self._set(target, target / MICRO)
+                self._pass(target)
             while self._sleepers and self._sleepers[0][0] <= target:
-                due, _, moment, event = heapq.heappop(self._sleepers)
-                self._set(due, moment)
-                event.set()
+                due, _, sleeper = heapq.heappop(self._sleepers)
+                self._pass(due, sleeper.moment)
+                sleeper.woken.set()
                 # Those that are due at one moment wake together, in the order in which they lay down.
                 if stepwise and not (self._sleepers and self._sleepers[0][0] == due):
                     await self._rest()
-            self._set(target, target / MICRO)
+            self._pass(target)
             await self._rest()
         finally:
             self._moving = False
 
-    def _set(self, micros: int, shown: float) -> None:
-        self._micros = max(self._micros, micros)
-        self._shown = max(self._shown, shown)
+    def _pass(self, passed: int, shown: float | None = None) -> None:
+        if passed > self._passed:
+            self._micros += passed - self._passed
+            self._passed = passed
+        self._shown = max(self._shown, self._micros / MICRO)
+        if shown is not None and _micros(shown) == self._micros:
+            self._shown = max(self._shown, shown)
 
     async def _rest(self) -> None:
         """Give the other tasks turns until each of them waits for something."""

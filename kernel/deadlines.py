@@ -17,8 +17,9 @@ from itertools import count
 from typing import Final, Generic, Protocol, TypeVar
 
 import anyio
+import anyio.lowlevel
 
-from verniermq.kernel.clock import Clock
+from verniermq.kernel.clock import SAME_MOMENT, Clock
 
 SHORTEST_SLEEP: Final = 0.05
 """Deadlines need no more precision than this, and one wake-up then serves many."""
@@ -26,13 +27,16 @@ SHORTEST_SLEEP: Final = 0.05
 FEW: Final = 1024
 """With so few in the heap, nobody minds that some are done."""
 
+EXPIRED_PER_STEP: Final = 32
+"""To be told, a request is answered; after so many, others have a turn."""
+
 
 class Expiring(Protocol):
     """What can wait."""
 
     @property
     def deadline(self) -> float:
-        """In seconds of the clock. It must not change while the request waits."""
+        """In seconds of the clock's ``monotonic``. It must not change while the request waits."""
         ...
 
     @property
@@ -72,15 +76,19 @@ class Deadlines(Generic[ExpiringT]):
     async def run(self) -> None:
         """Tell those whose time is over, for ever."""
         while True:
-            while self._heap and (self._heap[0][2].done or self._heap[0][0] <= self._clock.now()):
+            told = 0
+            while self._heap and (self._heap[0][2].done or self._heap[0][0] <= self._clock.monotonic() + SAME_MOMENT):
                 request = heapq.heappop(self._heap)[2]
                 if not request.done:
                     self._expire(request)
+                    told += 1
+                    if told % EXPIRED_PER_STEP == 0:
+                        await anyio.lowlevel.checkpoint()
             self._earlier = anyio.Event()
             if not self._heap:
                 await self._earlier.wait()
                 continue
-            wait = max(SHORTEST_SLEEP, self._heap[0][0] - self._clock.now())
+            wait = max(SHORTEST_SLEEP, self._heap[0][0] - self._clock.monotonic())
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._sleep_then_cancel, wait, tasks.cancel_scope)
                 await self._earlier.wait()

@@ -7,20 +7,33 @@ here, so that it is worded once. An error that may reach a peer carries the resp
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
+from typing import Final
 
 from verniermq.kernel.codes import ResponseCode
+
+LONGEST_SLIP: Final = 200
+"""Characters of a name that is compared with those that are known: a peer may send a name of megabytes."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known name was probably meant, for the end of an error message."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    close = close_match(name, names, 0.5)
+    if close is not None:
+        return f"did you mean {close!r}?"
     return f"it knows {', '.join(names)}" if names else "it knows none"
+
+
+def close_match(name: str, known: Iterable[str], cutoff: float) -> str | None:
+    """The known name that is most like another one, if any is like it at all."""
+    if len(name) > LONGEST_SLIP:
+        return None
+    from difflib import get_close_matches  # here: a start without a mistake does without it
+
+    return next(iter(get_close_matches(name, known, n=1, cutoff=cutoff)), None)
 
 
 class VernierMQError(Exception):
@@ -93,6 +106,15 @@ class NoPermission(RequestRefused):
     code = ResponseCode.NO_PERMISSION
 
 
+class LimitReached(NoPermission):
+    """There are as many of something as there may be, so that one peer cannot take the memory of all the others."""
+
+    def __init__(self, what: str, limit: int, setting: str, section: str) -> None:
+        super().__init__(f"{what} {limit}, as many as there may be; raise {setting} in [{section}] to allow more")
+        self.limit = limit
+        self.setting = setting
+
+
 class MessageIllegal(RequestRefused):
     """The message itself may not be stored: too large, or a combination that RocketMQ forbids."""
 
@@ -120,6 +142,18 @@ class StoreNotWritable(RequestRefused):
     """The store takes no writes now: the disk is full, the broker is a slave, or it is stopping."""
 
     code = ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+class TableNotSaved(RequestRefused):
+    """A table was changed as asked for, but the disk does not take it: a restart would forget the change."""
+
+    def __init__(self, path: Path, cause: Exception) -> None:
+        why = (isinstance(cause, OSError) and cause.strerror) or cause
+        super().__init__(
+            f"the change is in effect, but not on the disk: {path} cannot be written: {why}; "
+            "the broker keeps trying: free some disk space, or the change is lost when it stops"
+        )
+        self.path = path
 
 
 class Busy(RequestRefused):
@@ -178,6 +212,15 @@ class CorruptRecord(VernierMQError):
         self.why = why
 
 
+class InflatesTooFar(VernierMQError):
+    """Compressed bytes whose plain form is larger than somebody is ready to take."""
+
+    def __init__(self, stored: int, limit: int) -> None:
+        super().__init__(f"{stored} compressed bytes inflate to more than the {limit} that are allowed")
+        self.stored = stored
+        self.limit = limit
+
+
 class StoreError(VernierMQError):
     """The files on disk cannot be used as they are."""
 
@@ -185,6 +228,17 @@ class StoreError(VernierMQError):
 class StoreLocked(StoreError):
     def __init__(self, path: Path) -> None:
         super().__init__(f"another broker uses the store {path}; stop it, or give this one another [store] path")
+        self.path = path
+
+
+class CannotOpenStore(StoreError):
+    """The disk refused something that a start needs."""
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        where = "" if cause.filename in (None, str(path)) else f" ({cause.filename})"
+        no_room = cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "; free some disk space, and start again: nothing is lost" if no_room else ""
+        super().__init__(f"the store {path} cannot be opened: {cause.strerror or cause}{where}{advice}")
         self.path = path
 
 
@@ -250,6 +304,16 @@ class ConnectionLost(RemotingError):
 class RequestTimeout(RemotingError):
     def __init__(self, address: str, request: str, seconds: float) -> None:
         super().__init__(f"{address} did not answer {request} within {seconds:g} s")
+        self.address = address
+
+
+class MalformedAnswer(RemotingError):
+    """The peer answered with a body that is not what it should be."""
+
+    retriable = False
+
+    def __init__(self, address: str, request: str, why: str) -> None:
+        super().__init__(f"{address} answered {request} with a body that cannot be read: {why}")
         self.address = address
 
 

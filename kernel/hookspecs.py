@@ -1,104 +1,53 @@
-"""Every hook, in the order a broker and then a message meet them.
+"""Every hook of a broker, in the order a broker and then a message meet them.
 
-Three shapes, and the name tells which:
+:mod:`verniermq.kernel.host.spec` explains the three shapes. An implementation takes the arguments it needs by name and
+may leave out the others. What happens when one raises anything but ``RequestRefused`` is the plugin's own declaration
+(``on_failure``), never a lost or half changed message. Hooks marked *hot* lie on the path of every message: a hook that
+nobody implements costs nothing there, and batches are handed over where possible.
 
-- **A question** (``compile_filter``): the first plugin with an answer decides, ``None`` means "not mine".
-  Plain ``def`` only.
-- **An announcement** (``messages_dispatched``, past tense): all plugins hear it, in order. An implementation
-  may be ``async def``; see each hook for when it is awaited.
-- **A chance to change or refuse** (``before_append``): edit the object in place, or raise
-  :class:`~verniermq.kernel.errors.RequestRefused` to refuse with a code and a text that the peer will see.
-
-An implementation takes the arguments it needs by name and may leave out the others. What happens when one
-raises anything but ``RequestRefused`` is the plugin's own declaration (``on_failure``), never a lost or half
-changed message. Hooks marked *hot* lie on the path of every message: the kernel keeps their implementations
-in plain lists, so that a hook nobody implements costs nothing, and hands them batches where it can.
+What a plugin brings (topics, handlers, services, tables) it registers in ``setup``, see
+:class:`verniermq.kernel.Registry`. The hooks of a client are in ``client/hookspecs.py``; ``admin``, ``retention`` and
+``retry`` bring hooks of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verniermq.kernel.plugin import hookspec
+from verniermq.kernel.host.spec import hookspec
 
 if TYPE_CHECKING:
-    from verniermq.kernel.broker import Broker
     from verniermq.kernel.codes import ResponseCode
-    from verniermq.kernel.fault import FaultStrategy
     from verniermq.kernel.message import MessageFilter, MessageQueue, PendingMessage, Subscription
-    from verniermq.kernel.plugin import Service
-    from verniermq.kernel.remoting import Command, Connection, Handler
-    from verniermq.kernel.store import Appended, DispatchEvent, TagsCoder
-    from verniermq.kernel.topics import TopicConfig
-    from verniermq.kernel.traffic import Consuming, EndedTransaction, HostingClient, Sending
+    from verniermq.kernel.remoting import Command, Connection
+    from verniermq.kernel.requests import Access, Caller
+    from verniermq.kernel.store import Appended, DispatchEvent
+    from verniermq.kernel.tables.topics import TopicConfig
 
 
 # --- a broker comes up ---------------------------------------------------------------------
 
 
-@hookspec
-def broker_created(broker: Broker) -> None:
-    """Keep the broker, if the plugin needs it later. Called once, first of all, before the store opens.
+@hookspec("announcement", at_start=True)
+def store_opened() -> None:
+    """The store is open and recovered, the tables are read; the broker does not listen yet.
 
-    Nothing of the broker runs yet: look, do not use. Plain ``def``.
+    The moment to make again what the plugin keeps in memory, from the log. Used by ``txn``, ``pop``, ``query``,
+    ``schedule``, ``retention``.
     """
 
 
-@hookspec
-def system_topics(broker: Broker) -> Iterable[TopicConfig]:
-    """Name the topics that the plugin keeps its own messages in; they are created if they are missing.
-
-    Asked once, when the store has opened. Used by ``schedule``, ``txn``, ``pop``. Plain ``def``.
-    """
-
-
-@hookspec
-def tags_coders(broker: Broker) -> Mapping[str, TagsCoder]:
-    """Say, per topic, which number a consume-queue entry keeps instead of the hash of the tags.
-
-    Asked once, before the store opens, since recovery needs them too; an answer must not change while the
-    store lives. Used by ``schedule``, whose queues keep the delivery time there. Plain ``def``.
-    """
-
-
-@hookspec
-def redispatch_from(broker: Broker) -> int | None:
-    """Say from which commit-log offset on the plugin has to hear ``messages_dispatched`` again.
-
-    Asked once, while the store opens, of plugins that keep something derived from the log on disk (the key
-    index); ``None`` means: only what recovery replays anyway. Plain ``def``.
-    """
-
-
-@hookspec
-def request_handlers(broker: Broker) -> Mapping[int, Handler]:
-    """Serve requests: ``{RequestCode.X: handler}``, where a handler takes ``(request, connection)``.
-
-    Asked once, after the store opened and before the first connection. A plugin may replace a handler of
-    the kernel or of a plugin that was asked before it: the last one wins. A handler returns the answer, a
-    coroutine that returns it, or ``None`` when it will call ``connection.answer(request, …)`` itself later.
-    """
-
-
-@hookspec
-def services(broker: Broker) -> Iterable[Service]:
-    """Name background work; it runs in the broker's task group from the start to the end.
-
-    A service that raises is logged, counted, and started again with a growing pause. Plain ``def``; the work itself is
-    a coroutine function.
-    """
-
-
-@hookspec
-def broker_started(broker: Broker) -> Awaitable[None] | None:
-    """Hear that the broker listens and serves. May be ``async``; awaited in order before the broker is ready.
+@hookspec("announcement", may_wait=True, at_start=True)
+def broker_started() -> Awaitable[None] | None:
+    """The broker listens and serves. Awaited in order before the broker is ready.
 
     Used by ``namesrv`` to register the broker.
     """
 
 
-@hookspec
+@hookspec("announcement")
 def settings_changed(settings: Any) -> None:
     """Take new settings without a restart: an instance of the plugin's own configuration class.
 
@@ -106,104 +55,122 @@ def settings_changed(settings: Any) -> None:
     """
 
 
-# --- a peer comes, asks, and goes ----------------------------------------------------------
+# --- a peer asks, and goes -----------------------------------------------------------------
 
 
-@hookspec
-def connection_opened(connection: Connection) -> None:
-    """Hear of a new connection, before its first request. Plain ``def``."""
+@hookspec("change", hot=True)
+def before_access(caller: Caller, wanted: Iterable[Access]) -> None:
+    """Refuse what a peer wants to do with which topics and groups, by raising ``NoPermission``.
+
+    Asked first of all about every request, also about those of a plugin's own listener. ``caller`` is who asks: its
+    address, its access key, and whether it knows a secret. ``wanted`` has what the request touches, by name: iterate it
+    when it is clear who asks, since it is found out meanwhile, and refuses a request that cannot be decoded. A request
+    that declares nothing touches the cluster, and so does one that touches a topic of the broker's own.
+    Used by ``acl``.
+    """
 
 
-@hookspec
+@hookspec("change", may_wait=True, hot=True)
 def before_request(request: Command, connection: Connection) -> Awaitable[None] | None:
-    """Refuse a request before anybody looks at it, by raising ``RequestRefused``. *Hot.*
+    """Refuse a request before its handler sees it, by raising ``RequestRefused``.
 
-    Sees every request on every connection of the broker. An ``async`` implementation makes the request wait
-    (flow control spreads requests this way); the others of that connection go on meanwhile.
+    Called for every request on every connection of the broker. An ``async`` implementation makes the request wait
+    (flow control spreads requests this way); the others of that connection go on meanwhile. ``broker.hooks.pause``
+    takes the implementation off the path for as long as it has nothing to do. Used by ``flow``.
     """
 
 
-@hookspec
-def request_refused(request: Command, connection: Connection, error: Exception) -> None:
-    """Hear that a request was refused, by whomever, or failed. ``error`` says why. Plain ``def``.
+@hookspec("announcement", hot=True)
+def request_served(
+    request: Command, connection: Connection, answer: Command | None, error: Exception | None, elapsed_ns: int
+) -> None:
+    """A request is answered, was refused (by ``before_request`` too), or failed; ``elapsed_ns`` after it was begun.
 
-    The counterpart of ``messages_appended`` for sends that were not taken. Used by ``audit``.
+    ``answer`` is ``None`` when there is an ``error``, and when the handler answers later by itself, as for a pull that
+    waits for a message. Called once for each request that ``before_request`` saw. Used by ``flow``, ``audit``.
     """
 
 
-@hookspec
+@hookspec("announcement")
 def connection_closed(connection: Connection) -> None:
-    """Hear that a connection is gone. Plain ``def``. Used by ``order`` to free locks."""
+    """A connection is gone. Used by ``order`` to free locks, by ``pop``."""
 
 
-@hookspec
+@hookspec("announcement")
+def client_joined(kind: str, group: str, client_id: str, connection: Connection) -> None:
+    """A client is a ``"producer"`` or a ``"consumer"`` of a group from now on. Used by ``audit``."""
+
+
+@hookspec("announcement")
+def client_left(kind: str, group: str, client_id: str, connection: Connection) -> None:
+    """A client is in a group no longer: it said so, or its connection is gone. Used by ``audit``."""
+
+
+@hookspec("announcement", hot=True)
+def offset_committed(group: str, topic: str, queue_id: int, offset: int) -> None:
+    """A consumer group has consumed a queue up to an offset, which is the next one that it will consume.
+
+    Called for each commit, though nothing may have changed; a reset by an operator is none. Used by ``audit``.
+    """
+
+
+@hookspec("announcement")
 def members_changed(group: str) -> None:
-    """Hear that a consumer group gained or lost a member or changed its subscriptions. Plain ``def``."""
+    """A consumer group gained or lost a member or changed its subscriptions. Used by ``retry``."""
 
 
-@hookspec(firstresult=True)
-def group_is_ordered(group: str) -> bool | None:
-    """Say whether a consumer group works in order just now: a member of it holds the lock of a queue.
-
-    The first plugin with an answer decides; silence means no. Asked by ``retry``, answered by ``order``.
-    """
-
-
-@hookspec
+@hookspec("announcement")
 def topics_changed(changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
-    """Hear of created, altered and deleted topics, soon after it happened. Plain ``def``.
-
-    Used by ``namesrv`` to tell the name servers.
-    """
+    """Topics were created, altered or deleted, a moment ago. Used by ``namesrv`` to tell the name servers."""
 
 
 # --- on the way in: a producer sends -------------------------------------------------------
 
 
-@hookspec
+@hookspec("change", may_wait=True, hot=True)
 def before_append(message: PendingMessage, connection: Connection | None) -> Awaitable[None] | None:
-    """Change or refuse a message just before it goes into the log (RocketMQ: ``PutMessageHook``). *Hot.*
+    """Change or refuse a message just before it goes into the log (RocketMQ: ``PutMessageHook``).
 
     ``connection`` is the producer's, or ``None`` for a message that the broker itself puts. Mark the
-    implementation with :func:`~verniermq.kernel.plugin.concerns` unless it really wants every message. When
+    implementation with :func:`~verniermq.kernel.concerns` unless it really wants every message. When
     it raises anything but ``RequestRefused`` the message is put back as it was before the call. An ``async``
     implementation makes this send wait for it. Used by ``schedule``, ``txn``, ``retry``.
     """
 
 
-@hookspec(firstresult=True)
+@hookspec("question", hot=True)
 def confirm_append(appended: Appended) -> Awaitable[ResponseCode] | None:
     """Say when an appended message may be acknowledged, and how: an awaitable of ``SUCCESS``,
-    ``SLAVE_NOT_AVAILABLE`` or ``FLUSH_SLAVE_TIMEOUT``; ``None`` means at once. *Hot.*
+    ``SLAVE_NOT_AVAILABLE`` or ``FLUSH_SLAVE_TIMEOUT``; ``None`` means at once.
 
     Asked only for messages whose producer waits (property ``WAIT``). Runs beside the wait for the disk.
-    Used by replication.
+    For replication.
     """
 
 
-@hookspec
+@hookspec("announcement", may_wait=True, hot=True)
 def messages_appended(batch: Sequence[tuple[PendingMessage, Appended]]) -> Awaitable[None] | None:
-    """Hear of messages that producers sent, with what became of them. *Hot, batched* per turn of the loop.
+    """Producers sent messages, with what became of them; one batch per turn of the loop.
 
-    Unlike ``messages_dispatched`` it has the bodies and hears nothing during recovery. Used by audit.
+    Unlike ``messages_dispatched`` it has the bodies, and is not called during recovery. Used by ``audit``, ``trace``.
     """
 
 
-@hookspec
+@hookspec("announcement", may_wait=True, hot=True)
 def messages_dispatched(events: Sequence[DispatchEvent]) -> Awaitable[None] | None:
-    """Hear of messages that are in the log and in their queues (RocketMQ: ``CommitLogDispatcher``). *Hot, batched.*
+    """Messages are in the log and in their queues (RocketMQ: ``CommitLogDispatcher``); batches in log order.
 
-    Comes in log order, and again during recovery for what may have been missed, so it must cope with
-    repeats. Mark it with :func:`~verniermq.kernel.plugin.gathered` if it need not be told at once. An ``async``
-    implementation is fed by a queue of its own, batch after batch; one that falls behind by more batches than the
-    queue holds has failed. Used by ``query`` (the key index), ``admin`` and ``spark``.
+    During recovery it comes again for what may have been missed, so it must cope with repeats. Mark it with
+    :func:`~verniermq.kernel.gathered` if it need not come at once. An ``async`` implementation is fed by a queue of
+    its own, batch after batch; one that falls behind by more batches than the queue holds has failed.
+    Used by ``query`` (the key index), ``admin``, ``pop`` and ``spark``.
     """
 
 
 # --- on the way out: a consumer pulls ------------------------------------------------------
 
 
-@hookspec(firstresult=True)
+@hookspec("question")
 def compile_filter(subscription: Subscription) -> MessageFilter | None:
     """Turn a subscription's expression into a test for messages (RocketMQ: ``MessageFilter``).
 
@@ -211,52 +178,11 @@ def compile_filter(subscription: Subscription) -> MessageFilter | None:
     of a pull, so it must answer from memory. The first plugin with an answer decides: return ``None`` for an
     expression type that is not yours, raise ``SubscriptionParseFailed`` for a bad expression of yours. When
     nobody answers, the pull is refused with the name of the plugin that would have. The subscription to
-    everything (``*``) is the kernel's own and never asked.
+    everything (``*``) is the kernel's own and never asked. Used by ``filter``, ``sql``.
     """
 
 
-@hookspec
-def messages_pulled(group: str, topic: str, queue_id: int, count: int, size: int) -> None:
-    """Hear that a pull was answered with messages: how many, and how many bytes. *Hot*, once per answer. Plain ``def``.
-
-    Used by ``admin`` for its rates.
-    """
-
-
-# --- afterwards ----------------------------------------------------------------------------
-
-
-@hookspec
-def log_trimmed(min_offset: int) -> None:
-    """Hear that the log now begins at ``min_offset``, because older segments were deleted. Plain ``def``."""
-
-
-@hookspec
-def runtime_info(broker: Broker) -> Mapping[str, str]:
-    """Add figures to what ``mqadmin brokerStatus`` shows. A later plugin's key replaces an earlier one's."""
-
-
-@hookspec
-def broker_stopping(broker: Broker) -> Awaitable[None] | None:
-    """Hear that the broker is about to stop: it takes no new requests, the store is still open.
-
-    May be ``async``; awaited in reverse order, at most 5 s each.
-    """
-
-
-# --- in a client ---------------------------------------------------------------------------
-
-
-@hookspec
-def client_started(client: HostingClient) -> Awaitable[None] | None:
-    """Hear that a producer or consumer is connected, before it sends or handles the first message.
-
-    Keep ``client`` to do something of the plugin's own with it: send a message, run a task beside the others. May be
-    ``async``; awaited in order. Used by ``trace``.
-    """
-
-
-@hookspec(firstresult=True)
+@hookspec("question")
 def allocate_queues(
     strategy: str, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
 ) -> list[MessageQueue] | None:
@@ -264,63 +190,36 @@ def allocate_queues(
 
     ``queues`` and ``clients`` are sorted, the same for every member, and ``client_id`` is one of ``clients``:
     all members answer alike, so every queue finds exactly one owner. Return ``None`` for a strategy that is
-    not yours.
+    not yours. Asked by consumers, and by ``pop`` for those that leave the sharing to the broker. Used by ``allocate``.
     """
 
 
-@hookspec(firstresult=True)
-def fault_strategy(name: str) -> FaultStrategy | None:
-    """Make the object that steers a producer away from brokers that fail or are slow (RocketMQ: ``MQFaultStrategy``).
+@hookspec("announcement", hot=True)
+def messages_pulled(group: str, topic: str, queue_id: int, count: int, size: int) -> None:
+    """A pull or pop was answered with messages: how many, and how many bytes; once per answer.
 
-    Asked once per producer with the name from its settings; ``None`` for a name that is not yours.
+    Used by ``admin`` for its rates.
     """
 
 
-@hookspec
-def before_send(sending: Sending) -> Awaitable[None] | None:
-    """Change, delay or refuse a message before a producer sends it (RocketMQ: ``SendMessageHook``).
+# --- the end -------------------------------------------------------------------------------
 
-    Called once per message, not once per try, for each message of a batch too; first the plugins in their order, then
-    the functions of the program. Raise ``RequestRefused`` to refuse it: the caller of the send gets that error, later
-    plugins are not asked, nothing is sent. When it raises anything else the message is put back as it was before the
-    call, and ``on_failure`` decides. An ``async`` implementation makes this send wait. Used by ``enrich``.
+
+@hookspec("announcement", may_wait=True)
+def broker_stopping() -> Awaitable[None] | None:
+    """The broker is about to stop: it takes no new requests, the store is still open.
+
+    Awaited in reverse order, at most 5 s each. Used by ``namesrv``, ``txn``, ``pop``, ``schedule``.
     """
 
 
-@hookspec
-def after_send(sending: Sending) -> Awaitable[None] | None:
-    """Hear how a send ended, well or with an error: its broker's, or the refusal of a ``before_send``.
-
-    Called once per message, in the order of ``before_send``, also for a plugin whose ``before_send`` was not reached.
-    Nothing that it raises changes what became of the send. Used by ``trace``, ``audit``.
-    """
+# --- the files of a stopped broker ---------------------------------------------------------
 
 
-@hookspec
-def transaction_ended(ended: EndedTransaction) -> Awaitable[None] | None:
-    """Hear what a producer told its broker about a transaction (RocketMQ: ``EndTransactionHook``).
+@hookspec("question")
+def check_files(path: Path, mend: bool) -> Iterable[str] | None:
+    """Look at the plugin's own files in the store at ``path`` and say what is damaged, a line each. All are asked.
 
-    Used by ``trace``.
-    """
-
-
-@hookspec
-def before_consume(consuming: Consuming) -> Awaitable[None] | None:
-    """Hear of messages that are about to be handed to a consumer's handler, and delay them or hand them back.
-
-    An ``async`` implementation makes them wait (flow rules spread them this way); ``RequestRefused`` means: not now,
-    and the messages are offered again later as if the handler had failed.
-    """
-
-
-@hookspec
-def after_consume(consuming: Consuming) -> Awaitable[None] | None:
-    """Hear what became of them. Used by ``trace``."""
-
-
-@hookspec
-def client_stopping(client: HostingClient) -> Awaitable[None] | None:
-    """Hear that a client is about to close: it takes nothing new, its connections are still there.
-
-    May be ``async``; awaited in reverse order, at most 5 s each.
+    Asked by ``verniermq store check``, which must change nothing, and with ``mend`` by ``verniermq store repair``: then
+    mend it, or have the next start do so. No broker runs. Used by ``schedule`` for timed messages.
     """

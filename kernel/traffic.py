@@ -15,7 +15,7 @@ from verniermq.kernel.message import Message, MessageQueue
 from verniermq.kernel.remoting.command import Command
 
 
-class HostingClient(Protocol):
+class ClientContext(Protocol):
     """What a plugin may do with the producer or consumer that it lives in."""
 
     @property
@@ -102,3 +102,15 @@ class Consuming:
     """What the handler raised."""
     latency_ms: float = 0.0
     notes: dict[str, Any] = attrs.Factory(dict)
+
+
+class FaultStrategy(Protocol):
+    """How a producer learns which broker to avoid: asked for the next queue, told how each send went."""
+
+    def choose(self, queues: Sequence[MessageQueue], last_broker: str | None) -> MessageQueue:
+        """The queue to send to; ``last_broker`` is the one that just failed in this call, if any."""
+        ...
+
+    def record(self, broker_name: str, latency_ms: float, *, failed: bool, reachable: bool = True) -> None:
+        """Hear how a send to a broker went."""
+        ...

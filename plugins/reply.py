@@ -14,48 +14,33 @@ that one can see afterwards what was answered; nobody consumes it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 import attrs
 
 from verniermq.kernel import (
-    Broker,
     Command,
     Connection,
+    Context,
     Declaration,
     Duration,
-    Handler,
+    NoPermission,
     Property,
+    Registry,
     RemotingError,
     RequestCode,
     RequestRefused,
     ResponseCode,
     TopicConfig,
     format_properties,
-    hookimpl,
     parse_properties,
+    requests,
     setting,
 )
 
 logger = logging.getLogger(__name__)
 
 PUSH_TIME: Final = "PUSH_REPLY_TIME"
-
-LONG_NAMES: Final = {
-    "a": "producerGroup",
-    "b": "topic",
-    "c": "defaultTopic",
-    "d": "defaultTopicQueueNums",
-    "e": "queueId",
-    "f": "sysFlag",
-    "g": "bornTimestamp",
-    "h": "flag",
-    "i": "properties",
-    "j": "reconsumeTimes",
-    "k": "unitMode",
-}
-"""What travels on to the asker, under the long names whichever the answerer used."""
 
 
 @attrs.frozen
@@ -69,57 +54,62 @@ class Config:
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
-        api=1, config=Config, summary="Request–reply: pushes an answer to the client that asked."
+        api=1,
+        config=Config,
+        summary="Request–reply: pushes an answer to the client that asked.",
+        requests=(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
     )
     config: Config
-    _broker: Broker = attrs.field(init=False)
+    broker: Context
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
+    def setup(self, registry: Registry) -> None:
+        registry.topic(TopicConfig(self._topic, 1, 1))
+        registry.handler(RequestCode.SEND_REPLY_MESSAGE, self._reply, requests.SendMessage)
+        registry.handler(RequestCode.SEND_REPLY_MESSAGE_V2, self._reply, requests.SendMessage)
 
-    @hookimpl
-    def system_topics(self, broker: Broker) -> Iterable[TopicConfig]:
-        return [TopicConfig(f"{broker.configuration.broker.cluster}_REPLY_TOPIC", 1, 1)]
-
-    @hookimpl
-    def request_handlers(self) -> Mapping[int, Handler]:
-        return {
-            RequestCode.SEND_REPLY_MESSAGE: self._reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self._reply,
-        }
+    @property
+    def _topic(self) -> str:
+        """The only one that replies go to: who may send there may answer the clients of this broker."""
+        return f"{self.broker.cluster}_REPLY_TOPIC"
 
     async def _reply(self, request: Command, connection: Connection) -> Command:
-        is_short = request.code == RequestCode.SEND_REPLY_MESSAGE_V2
-        short_to_long = LONG_NAMES if is_short else {name: name for name in LONG_NAMES.values()}
-        fields = {long: request.ext[name] for name, long in short_to_long.items() if name in request.ext}
-        topic = request.text("b" if is_short else "topic")
-        self._broker.topics.for_send(topic, fields.get("defaultTopic", ""), 1)
-        trouble = await self._push(fields, request, connection)
-        ext = {"msgId": "0", "queueId": fields.get("queueId", "0"), "queueOffset": "0"}
+        reply = requests.SendMessage.of(request)
+        if reply.topic != self._topic:
+            raise NoPermission(f"a reply goes to topic {self._topic!r}, not to {reply.topic!r:.140}")
+        trouble = await self._push(reply, request.body, connection)
+        ext = {"msgId": "0", "queueId": str(reply.queue_id), "queueOffset": "0"}
         if self.config.store:
-            ext = await self._store(request, connection, is_short) or ext
+            ext = await self._store(request, connection) or ext
         return request.reply(ResponseCode.SYSTEM_ERROR if trouble else ResponseCode.SUCCESS, ext, remark=trouble)
 
-    async def _push(self, fields: Mapping[str, str], request: Command, connection: Connection) -> str:
+    async def _push(self, reply: requests.SendMessage, body: bytes, connection: Connection) -> str:
         """Give the reply to the asker; the answer is what went wrong, or nothing."""
-        properties = parse_properties(fields.get("properties", ""))
+        properties = parse_properties(reply.properties)
         client_id = properties.get(Property.REPLY_TO_CLIENT)
         if client_id is None:
             return f"the reply does not say whom it is for: it lacks the property {Property.REPLY_TO_CLIENT}"
-        asker = self._broker.clients.producer(client_id)
+        asker = self.broker.clients.producer(client_id)
         if asker is None:
             return f"client {client_id!r}, whom the reply is for, is not connected to this broker as a producer"
-        now = str(self._broker.clock.now_ms())
-        properties[PUSH_TIME] = now
-        ext = {
-            **fields,
-            "properties": format_properties(properties),
-            "bornHost": connection.peer_address,
-            "storeHost": self._broker.address,
-            "storeTimestamp": now,
-        }
-        push = Command.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext, request.body)
+        now = self.broker.clock.now_ms()
+        properties[PUSH_TIME] = str(now)
+        push = requests.PushReply(
+            group=reply.group,
+            topic=reply.topic,
+            default_topic=reply.default_topic,
+            default_queues=reply.default_queues,
+            queue_id=reply.queue_id,
+            sys_flag=reply.sys_flag,
+            born_timestamp=reply.born_timestamp,
+            flag=reply.flag,
+            properties=format_properties(properties),
+            reconsume_times=reply.reconsume_times,
+            unit_mode=reply.unit_mode,
+            born_host=connection.peer_address,
+            store_host=self.broker.address,
+            store_timestamp=now,
+        ).command()
+        push.body = body
         try:
             answer = await asker.connection.request(push, self.config.push_timeout)
         except RemotingError as error:
@@ -129,14 +119,13 @@ class Plugin:
             return f"client {client_id!r} refused the reply: {answer.remark or answer.code}"
         return ""
 
-    async def _store(self, request: Command, connection: Connection, is_short: bool) -> dict[str, str] | None:
+    async def _store(self, request: Command, connection: Connection) -> dict[str, str] | None:
         """Put the reply into its topic as any other message; that it failed is only logged, as with RocketMQ."""
-        send = self._broker.handlers[RequestCode.SEND_MESSAGE_V2 if is_short else RequestCode.SEND_MESSAGE]
         try:
-            answer = send(request, connection)
-            if answer is not None and not isinstance(answer, Command):
+            answer = self.broker.send(request, connection)
+            if not isinstance(answer, Command):
                 answer = await answer
         except RequestRefused as error:
-            logger.warning("reply not stored topic=%s reason=%s", request.ext.get("b"), error)
+            logger.warning("reply not stored topic=%s reason=%s", self._topic, error)
             return None
-        return None if answer is None else answer.ext
+        return answer.ext

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
+import textwrap
 import tomllib
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,27 +17,29 @@ import pytest
 from tests.kernel.enabling import enabled
 from tests.kernel.pulling import pull, until
 from tests.plugins.peer import peer
+from verniermq.cli.hookreference import updated
 from verniermq.client import TransactionProducer, TransactionState
+from verniermq.client import hookspecs as client_hookspecs
 from verniermq.kernel import (
     Appended,
     Broker,
+    ClientContext,
     Command,
     Connection,
+    Context,
     Declaration,
     DispatchEvent,
     FaultStrategy,
-    Handler,
+    GroupConfig,
     ManualClock,
     Message,
     MessageFilter,
     MessageQueue,
     PendingMessage,
-    PluginHost,
+    Registry,
     RequestCode,
     ResponseCode,
-    Service,
     Subscription,
-    TagsCoder,
     TopicConfig,
     decode_records,
     hookimpl,
@@ -43,13 +47,30 @@ from verniermq.kernel import (
     setting,
 )
 from verniermq.kernel.config import load
-from verniermq.kernel.hookreference import updated
-from verniermq.kernel.reload import SettingsWatcher
-from verniermq.kernel.testing import running_broker
-from verniermq.kernel.traffic import Consuming, EndedTransaction, HostingClient, Sending
+from verniermq.kernel.host import discovery
+from verniermq.kernel.host.builtin import BROKER_PLUGINS
+from verniermq.kernel.host.reload import SettingsWatcher
+from verniermq.kernel.host.spec import HookKind, kind_of, specifications_in
+from verniermq.kernel.requests import Access, Caller
+from verniermq.kernel.traffic import Consuming, EndedTransaction, Sending
+from verniermq.plugins.admin.status import runtime_info
+from verniermq.plugins.pop.reader import pop_order
+from verniermq.plugins.retention import log_trimmed
+from verniermq.plugins.retry.sendback import group_is_ordered
+from verniermq.testing import running_broker
 
 PAGE = Path(__file__).parents[1] / "docs" / "hooks.md"
-HOOKS = PluginHost.hook_names()
+BROUGHT = {
+    specification.__name__: specification
+    for name in BROKER_PLUGINS.builtin
+    for specification in discovery.load(discovery.built_in(name, BROKER_PLUGINS)).declaration.hookspecs
+}
+SPECIFICATIONS: dict[str, Callable[..., Any]] = {
+    **specifications_in(hookspecs),
+    **specifications_in(client_hookspecs),
+    **BROUGHT,
+}
+HOOKS = list(SPECIFICATIONS)
 OWN_CODE = 9100
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -59,54 +80,42 @@ class Config:
     colour: str = setting("red", "A setting to change.")
 
 
-class Plugin:
-    """Implements every hook, and writes down what it was called with."""
+class Heard:
+    """Writes down what it was called with."""
 
-    declaration: ClassVar = Declaration(api=1, config=Config, summary="Hears everything.")
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self) -> None:
         self.heard: dict[str, list[Any]] = {}
 
     def note(self, hook: str, *arguments: Any) -> None:
         self.heard.setdefault(hook, []).append(arguments[0] if len(arguments) == 1 else arguments)
 
+
+class Plugin(Heard):
+    """Implements every hook of a broker."""
+
+    declaration: ClassVar = Declaration(api=1, config=Config, summary="Hears everything.", requests=(OWN_CODE,))
+
+    def __init__(self, config: Config, broker: Context) -> None:
+        super().__init__()
+        self.broker = broker
+        self.note("made", config)
+
     # --- a broker comes up
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self.note("broker_created", broker)
+    def setup(self, registry: Registry) -> None:
+        self.note("setup", registry)
+        registry.topic(TopicConfig("kept_by_the_plugin", 2, 2))
+        registry.tags_coder("coded", lambda properties, store_timestamp: 4711)
+        registry.handler(OWN_CODE, lambda request, connection: request.reply(ext={"hello": request.text("name")}))
 
     @hookimpl
-    def system_topics(self, broker: Broker) -> Iterable[TopicConfig]:
-        self.note("system_topics", broker)
-        return [TopicConfig("kept_by_the_plugin", 2, 2)]
+    def store_opened(self) -> None:
+        self.note("store_opened", "kept_by_the_plugin" in self.broker.topics)
 
     @hookimpl
-    def tags_coders(self, broker: Broker) -> Mapping[str, TagsCoder]:
-        self.note("tags_coders", broker)
-        return {"coded": lambda properties, store_timestamp: 4711}
-
-    @hookimpl
-    def redispatch_from(self, broker: Broker) -> int | None:
-        self.note("redispatch_from", broker)
-        return None
-
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        self.note("request_handlers", broker)
-        return {OWN_CODE: lambda request, connection: request.reply(ext={"hello": request.text("name")})}
-
-    @hookimpl
-    def services(self, broker: Broker) -> Iterable[Service]:
-        async def run() -> None:
-            self.note("services", broker)
-
-        return [Service("say once", run)]
-
-    @hookimpl
-    async def broker_started(self, broker: Broker) -> None:
+    async def broker_started(self) -> None:
         await anyio.lowlevel.checkpoint()
-        self.note("broker_started", broker)
+        self.note("broker_started", self.broker.address)
 
     @hookimpl
     def settings_changed(self, settings: Any) -> None:
@@ -115,16 +124,31 @@ class Plugin:
     # --- a peer
 
     @hookimpl
-    def connection_opened(self, connection: Connection) -> None:
-        self.note("connection_opened", connection)
+    def before_access(self, caller: Caller, wanted: Iterable[Access]) -> None:
+        self.note("before_access", caller.request, [(one.kind, one.name) for one in wanted])
+
+    @hookimpl
+    def client_joined(self, kind: str, group: str, client_id: str, connection: Connection) -> None:
+        self.note("client_joined", kind, group, client_id)
+
+    @hookimpl
+    def client_left(self, kind: str, group: str, client_id: str, connection: Connection) -> None:
+        self.note("client_left", kind, group, client_id)
+
+    @hookimpl
+    def offset_committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self.note("offset_committed", group, topic, queue_id, offset)
 
     @hookimpl
     def before_request(self, request: Command, connection: Connection) -> None:
         self.note("before_request", request.code)
 
     @hookimpl
-    def request_refused(self, request: Command, connection: Connection, error: Exception) -> None:
-        self.note("request_refused", request.code, str(error))
+    def request_served(
+        self, request: Command, connection: Connection, answer: Command | None, error: Exception | None, elapsed_ns: int
+    ) -> None:
+        assert elapsed_ns > 0
+        self.note("request_served", request.code, None if answer is None else answer.code, error and str(error))
 
     @hookimpl
     def connection_closed(self, connection: Connection) -> None:
@@ -133,11 +157,6 @@ class Plugin:
     @hookimpl
     def members_changed(self, group: str) -> None:
         self.note("members_changed", group)
-
-    @hookimpl
-    def group_is_ordered(self, group: str) -> bool | None:
-        self.note("group_is_ordered", group)
-        return True
 
     @hookimpl
     def topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
@@ -173,26 +192,70 @@ class Plugin:
         return MessageFilter(tag_codes=frozenset({4711}))
 
     @hookimpl
+    def allocate_queues(
+        self, strategy: str, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
+    ) -> list[MessageQueue] | None:
+        self.note("allocate_queues", strategy, group, client_id)
+        return list(queues)
+
+    @hookimpl
     def messages_pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
         self.note("messages_pulled", group, topic, queue_id, count)
 
-    # --- afterwards
+    # --- the end
 
     @hookimpl
+    async def broker_stopping(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.note("broker_stopping")
+
+    # --- the files of a stopped broker
+
+    @hookimpl
+    def check_files(self, path: Path, mend: bool) -> Iterable[str]:
+        self.note("check_files", path.name, mend)
+        return ["it was seen"]
+
+    # --- brought by plugins
+
+    @hookimpl(optionalhook=True)
+    def group_is_ordered(self, group: str) -> bool | None:
+        self.note("group_is_ordered", group)
+        return True
+
+    @hookimpl(optionalhook=True)
+    def pop_order(self, topic: TopicConfig, group: GroupConfig) -> tuple[Sequence[int], bool] | None:
+        self.note("pop_order", topic.name, group.name)
+        return (1, 0), True
+
+    @hookimpl(optionalhook=True)
+    def queue_mappings(self) -> Mapping[str, Mapping[str, Any]] | None:
+        self.note("queue_mappings")
+        return None
+
+    @hookimpl(optionalhook=True)
+    def runtime_info(self) -> Mapping[str, str]:
+        self.note("runtime_info")
+        return {"heard": str(len(self.heard))}
+
+    @hookimpl(optionalhook=True)
     def log_trimmed(self, min_offset: int) -> None:
         self.note("log_trimmed", min_offset)
 
-    @hookimpl
-    def runtime_info(self, broker: Broker) -> Mapping[str, str]:
-        self.note("runtime_info", broker)
-        return {"heard": str(len(self.heard))}
+
+class ClientPlugin(Heard):
+    """Implements every hook of a client."""
+
+    declaration: ClassVar = Declaration(api=1, config=Config, summary="Hears everything.")
+
+    def __init__(self, config: Config, client: ClientContext) -> None:
+        super().__init__()
+        self.client = client
 
     @hookimpl
-    async def broker_stopping(self, broker: Broker) -> None:
+    async def client_started(self) -> None:
         await anyio.lowlevel.checkpoint()
-        self.note("broker_stopping", broker)
-
-    # --- in a client
+        self.note("client_started", self.client.group)
 
     @hookimpl
     def allocate_queues(
@@ -220,21 +283,16 @@ class Plugin:
         self.note("transaction_ended", ended)
 
     @hookimpl
-    async def client_started(self, client: HostingClient) -> None:
-        await anyio.lowlevel.checkpoint()
-        self.note("client_started", client)
-
-    @hookimpl
-    def client_stopping(self, client: HostingClient) -> None:
-        self.note("client_stopping", client)
-
-    @hookimpl
     def before_consume(self, consuming: Consuming) -> None:
         self.note("before_consume", consuming)
 
     @hookimpl
     def after_consume(self, consuming: Consuming) -> None:
         self.note("after_consume", consuming)
+
+    @hookimpl
+    def client_stopping(self) -> None:
+        self.note("client_stopping", self.client.client_id)
 
 
 # --- one life of a broker, with everything in it ------------------------------------------
@@ -248,10 +306,14 @@ class Life:
     answers: dict[str, Any]
 
 
+ACTIVE = ("schedule", "retry", "admin", "retention", "pop", "namesrv")
+"""Those that bring hooks, and what they need."""
+
+
 async def live(folder: Path) -> Life:
     clock = ManualClock()
     answers: dict[str, Any] = {}
-    async with running_broker(folder / "store", clock=clock, **enabled(x=Plugin)) as broker:
+    async with running_broker(folder / "store", clock=clock, **enabled(*ACTIVE, x=Plugin)) as broker:
         plugin: Plugin = broker.host.active["x"].instance
         async with peer(broker.address) as client:
             answers["send"] = await client.send("coded", b"hello")
@@ -260,13 +322,15 @@ async def live(folder: Path) -> Life:
             answers["own"] = await client.connection.request(Command.request(OWN_CODE, {"name": "Ada"}))
             answers["refused"] = await client.send("coded", b"hello", queue=99)
             await client.heartbeat("readers", ["coded"])
+            where = {"consumerGroup": "readers", "topic": "coded", "queueId": 0}
+            await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=1)
             await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="coded")
             answers["topics"] = {topic.name for topic in broker.topics}
-        await until(lambda: "connection_closed" in plugin.heard)
+        await until(lambda: "connection_closed" in plugin.heard and "client_left" in plugin.heard)
         _change_settings(folder, broker)
-        _trim_and_ask(broker, answers)
-    await _be_a_client(plugin)
-    return Life(plugin.heard, answers)
+        _ask(broker, answers)
+    answers["check_files"] = list(broker.host.ask_all(hookspecs.check_files, folder / "store", False))
+    return Life({**await _be_a_client(), **plugin.heard}, answers)
 
 
 def _change_settings(folder: Path, broker: Broker) -> None:
@@ -275,38 +339,40 @@ def _change_settings(folder: Path, broker: Broker) -> None:
     file.write_text('[plugins.x]\ncolour = "blue"\n')
 
     def read() -> Any:
-        return load(file, _dotted(enabled(x=Plugin)), environ={})
+        return load(file, _dotted(enabled(*ACTIVE, x=Plugin)), environ={})
 
-    SettingsWatcher(broker.host, broker.configuration, file, read).reload()
+    SettingsWatcher(broker.host, broker.configuration, read).reload()
 
 
-def _trim_and_ask(broker: Broker, answers: dict[str, Any]) -> None:
+def _ask(broker: Broker, answers: dict[str, Any]) -> None:
     """What plugins ask of each other through the host."""
-    broker.host.announce("log_trimmed", 1024)
-    answers["runtime_info"] = dict(broker.host.ask("runtime_info", broker))
-    answers["group_is_ordered"] = broker.host.ask("group_is_ordered", "readers")
+    broker.host.announce(log_trimmed, 1024)
+    answers["runtime_info"] = {key for info in broker.host.ask_all(runtime_info) for key in info}
+    answers["pop_order"] = broker.host.ask(pop_order, TopicConfig("orders"), GroupConfig("readers"))
+    answers["group_is_ordered"] = broker.host.ask(group_is_ordered, "readers")
+    answers["allocate_queues"] = broker.host.ask(hookspecs.allocate_queues, "AVG", "readers", "me", [QUEUE], ["me"])
 
 
-async def _be_a_client(plugin: Plugin) -> None:
+async def _be_a_client() -> dict[str, list[Any]]:
     """As a producer and a consumer do it."""
-    settings = {key.removeprefix("plugins__").replace("__", "."): value for key, value in enabled(x=Plugin).items()}
+    settings = {
+        key.removeprefix("plugins__").replace("__", "."): value for key, value in enabled(x=ClientPlugin).items()
+    }
     async with running_broker() as broker:
         producer = TransactionProducer(
             "producers", checker=lambda message: TransactionState.COMMIT, namesrv=broker.name_servers[0],
             plugins=settings,
         )  # fmt: skip
-        async with producer:
-            for hook, calls in producer.host.active["x"].instance.heard.items():
-                plugin.heard.setdefault(hook, []).extend(calls)
-            producer.host.active["x"].instance.heard = plugin.heard
-            async with producer.transaction(Message("orders", b"hello")):
-                pass
+        async with producer, producer.transaction(Message("orders", b"hello")):
+            pass
     host = producer.host
-    host.ask("allocate_queues", "AVG", "readers", "me", [QUEUE], ["me"])
-    host.ask("fault_strategy", "latency")
+    host.ask(client_hookspecs.allocate_queues, "AVG", "readers", "me", [QUEUE], ["me"])
+    host.ask(client_hookspecs.fault_strategy, "latency")
     consuming = Consuming("readers", "me", QUEUE, [])
-    for hook in ("before_consume", "after_consume"):
+    for hook in (client_hookspecs.before_consume, client_hookspecs.after_consume):
         await host.announce_and_wait(hook, consuming)
+    heard: dict[str, list[Any]] = host.active["x"].instance.heard
+    return heard
 
 
 def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
@@ -325,11 +391,13 @@ def test_every_hook_is_heard_by_a_plugin_that_implements_it(hook: str, life: Lif
 
 def test_what_hooks_answer_takes_effect(life: Life) -> None:
     assert life.answers["send"].code == ResponseCode.FLUSH_SLAVE_TIMEOUT  # confirm_append
-    (message,) = decode_records(life.answers["pull"].body)  # tags_coders and compile_filter agree on 4711
+    (message,) = decode_records(life.answers["pull"].body)  # tags_coder and compile_filter agree on 4711
     assert message.properties["seen"] == "yes"  # before_append
-    assert life.answers["own"].ext == {"hello": "Ada"}  # request_handlers
-    assert "kept_by_the_plugin" in life.answers["topics"]  # system_topics
+    assert life.answers["own"].ext == {"hello": "Ada"}  # registry.handler
+    assert "kept_by_the_plugin" in life.answers["topics"]  # registry.topic
+    assert life.answers["pop_order"] == ((1, 0), True)
     assert life.answers["group_is_ordered"] is True
+    assert life.answers["allocate_queues"] == [QUEUE]
     assert "heard" in life.answers["runtime_info"]
 
 
@@ -337,23 +405,33 @@ def test_hooks_get_what_they_say_they_get(life: Life) -> None:
     heard = life.heard
     assert heard["settings_changed"] == [Config(colour="blue")]
     assert RequestCode.SEND_MESSAGE_V2 in heard["before_request"]
+    assert heard["before_access"][0] == ("SEND_MESSAGE_V2 (310)", [("topic", "coded")])
+    assert len(heard["before_access"]) == len(heard["before_request"])
     assert heard["members_changed"] == ["readers", "readers"]  # it came, it went
+    assert heard["client_joined"] == heard["client_left"] == [("consumer", "readers", "127.0.0.1@test")]
+    assert heard["offset_committed"] == [("readers", "coded", 0, 1)]
     assert (["coded"], []) in heard["topics_changed"]
     assert ([], ["coded"]) in heard["topics_changed"]
     assert heard["messages_appended"] == [[b"hello"]]
-    assert heard["request_refused"] == [(RequestCode.SEND_MESSAGE_V2, life.answers["refused"].remark)]
+    assert heard["request_served"][0] == (RequestCode.SEND_MESSAGE_V2, ResponseCode.FLUSH_SLAVE_TIMEOUT, None)
+    assert (RequestCode.SEND_MESSAGE_V2, None, life.answers["refused"].remark) in heard["request_served"]
+    assert [code for code, _, _ in heard["request_served"]] == heard["before_request"]
     assert heard["messages_dispatched"] == [["coded"]]
     assert heard["messages_pulled"] == [("readers", "coded", 0, 1)]
     assert heard["log_trimmed"] == [1024]
+    assert heard["pop_order"] == [("orders", "readers")]
+    assert heard["check_files"] == [("store", False)]
     assert [subscription.expression for subscription in heard["compile_filter"]] == ["anything"]
     assert heard["allocate_queues"] == [("AVG", "readers", "me")]
-    assert heard["connection_opened"] == heard["connection_closed"]
+    assert heard["store_opened"] == [True]  # the plugin's topics are there
+    assert heard["client_started"] == ["producers"]
 
 
 def test_hooks_are_heard_in_the_order_of_their_page(life: Life) -> None:
-    begin = ["broker_created", "tags_coders", "redispatch_from", "system_topics", "request_handlers", "broker_started"]
-    order = [hook for hook in life.heard if hook in begin]
-    assert order == begin
+    in_clients = set(specifications_in(client_hookspecs))
+    begin = ["made", "setup", "store_opened", "broker_started", "before_access", "before_request"]
+    kernels = [hook for hook in life.heard if hook not in in_clients and hook not in BROUGHT]
+    assert kernels[: len(begin)] == begin
 
 
 # --- the page ------------------------------------------------------------------------------
@@ -361,7 +439,7 @@ def test_hooks_are_heard_in_the_order_of_their_page(life: Life) -> None:
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_hook_says_what_it_is(hook: str) -> None:
-    specification = getattr(hookspecs, hook)
+    specification = SPECIFICATIONS[hook]
     signature = inspect.signature(specification)
 
     assert len((specification.__doc__ or "").split()) >= 5
@@ -370,9 +448,25 @@ def test_every_hook_says_what_it_is(hook: str) -> None:
     assert f"#### `{hook}`" in PAGE.read_text()
 
 
+@pytest.mark.parametrize("hook", HOOKS)
+def test_the_kind_of_a_hook_agrees_with_its_name_and_its_answer(hook: str) -> None:
+    kind, answer = kind_of(SPECIFICATIONS[hook]), inspect.signature(SPECIFICATIONS[hook]).return_annotation
+
+    assert isinstance(kind, HookKind)
+    assert (kind.shape == "change") == hook.startswith("before_")
+    assert kind.may_wait == (answer == "Awaitable[None] | None")
+    if kind.shape == "question":
+        assert "None" in answer.split(" | ")
+        assert not kind.may_wait
+    elif not kind.may_wait:
+        assert answer == "None"
+    assert kind.answered == (kind.shape != "announcement")
+    assert not kind.at_start or kind.shape == "announcement"
+
+
 def test_the_reference_is_what_the_specifications_say() -> None:
     page = PAGE.read_text()
-    assert page == updated(page), "run: python -m verniermq.kernel.hookreference"
+    assert page == updated(page), "run: python -m verniermq.cli.hookreference"
 
 
 def test_the_plugin_on_the_page_works(tmp_path: Path) -> None:
@@ -395,6 +489,82 @@ def test_the_plugin_on_the_page_works(tmp_path: Path) -> None:
     assert large.code == ResponseCode.MESSAGE_ILLEGAL
     assert large.remark == "an order of 1001 bytes; at most 1000 are taken"
     assert small.code == other.code == ResponseCode.SUCCESS
+
+
+SETUP = """
+from verniermq.kernel import NoConfig, Registry, TopicConfig
+
+class Plugin:
+    declaration = Declaration(api=1, summary="Brings everything.", requests=(9100, 9101))
+
+    def __init__(self, config, broker):
+        self.heard = []
+
+    def setup(self, registry):
+{blocks}
+        self.registry = registry
+
+    def serve(self, request, connection):
+        return request.reply(ext={{"visits": "1"}})
+
+    async def serve_later(self, request, connection):
+        return self.serve(request, connection)
+
+    async def upload(self):
+        self.heard.append("upload")
+
+    def load(self, content):
+        self.heard.append("load")
+
+    def save(self):
+        return {{}}
+
+    def finish(self):
+        self.heard.append("finish")
+"""
+
+
+def test_every_method_of_the_registry_is_shown_and_what_is_shown_works(tmp_path: Path) -> None:
+    section = PAGE.read_text().partition("## Setup: ")[2].partition("\n## ")[0]
+    blocks = "\n".join(_blocks(section, "python"))
+    source = "from verniermq.kernel import Declaration\n" + SETUP.format(blocks=textwrap.indent(blocks, " " * 8))
+    (tmp_path / "visits.py").write_text(source)
+    methods = {name for name, member in vars(Registry).items() if inspect.isfunction(member) and name[0] != "_"}
+
+    async def run() -> tuple[list[int], list[str]]:
+        enable = [str(tmp_path / "visits.py")]
+        async with running_broker(tmp_path / "store", plugins__enable=enable) as broker, peer(broker.address) as client:
+            plugin = broker.host.active["visits"].instance
+            requests = [Command.request(9100), Command.request(9101)]
+            codes = [(await client.connection.request(request)).code for request in requests]
+            codes += [(await client.send(topic)).code for topic in ("visits", "visits_given_up")]
+        return codes, plugin.heard
+
+    codes, heard = anyio.run(run)
+    assert codes == [0, 0, ResponseCode.NO_PERMISSION, ResponseCode.NO_PERMISSION]
+    assert heard == ["load", "upload", "finish"]
+    assert methods - {"load_tables"} == set(re.findall(r"registry\.(\w+)\(", blocks))
+
+
+def test_every_piece_of_python_on_the_page_is_python() -> None:
+    manual = PAGE.read_text().partition("## Reference")[0]
+    for block in _blocks(manual, "python"):
+        compile(block, "hooks.md", "exec")
+
+
+def test_everything_that_the_context_has_is_on_the_page() -> None:
+    manual = PAGE.read_text().partition("## Reference")[0].partition("## The constructor")[2]
+    for owner in (Context, ClientContext):
+        for name in dir(owner):
+            assert name[0] == "_" or re.search(rf"\b{name}\b", manual), name
+    for name in ("store", "topics", "groups", "offsets", "clients", "held_pulls", "hooks", "tls", "clock"):
+        assert re.search(rf"`[^`]*\b{name}\b", manual), name
+    for field in attrs.fields(Declaration):
+        assert f"{field.name}=" in manual or f"`{field.name}`" in manual, field.name
+
+
+def _blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 def _block(page: str, language: str) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
@@ -36,7 +36,7 @@ def test_the_plugin_of_one_screen_is_loaded_as_the_settings_say(tmp_path: Path) 
     (tmp_path / "order_rules.py").write_text(block("python", "# order_rules.py"))
     (tmp_path / "broker.toml").write_text(block("toml", "order_rules.py"))
 
-    command = [sys.executable, "-m", "verniermq.kernel", "plugins", "--json", "--config", str(tmp_path / "broker.toml")]
+    command = [sys.executable, "-m", "verniermq.cli", "plugins", "--json", "--config", str(tmp_path / "broker.toml")]
     listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     states = {entry["name"]: entry["state"] for entry in listed["entries"]}

@@ -40,9 +40,7 @@ def draw(lines: list[Line], title: str) -> str:
         if low <= mark <= high:
             colour = INK if mark == 1 else FAINT
             parts.append(f'<path d="M{x(mark):.1f} {TOP - 6}V{bottom}" stroke="{colour}"/>')
-            parts.append(
-                f'<text x="{x(mark):.1f}" y="{bottom + 16}" text-anchor="middle" fill="{INK}">{mark:g}</text>'
-            )
+            parts.append(f'<text x="{x(mark):.1f}" y="{bottom + 16}" text-anchor="middle" fill="{INK}">{mark:g}</text>')
     for number, (line, gain) in enumerate(zip(lines, gains, strict=True)):
         y = TOP + STEP * number
         begin, end = sorted((x(1), x(gain)))

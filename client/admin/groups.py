@@ -9,6 +9,8 @@ import attrs
 import orjson
 
 from verniermq.client.admin.topics import TopicAdmin
+from verniermq.client.errors import ClientError
+from verniermq.client.java import shown
 from verniermq.kernel import MessageQueue, RequestCode, ResponseCode, UnexpectedAnswer, check_group_name
 
 GROUP_DEFAULTS: Final = {
@@ -110,9 +112,12 @@ class GroupAdmin(TopicAdmin):
 
         Raises:
             NoRoute: there is no such topic.
+            ClientError: ``to`` is no place.
             UnexpectedAnswer: a broker refused.
         """
         self._ensure_running()
+        if to not in ("first", "last") and not isinstance(to, datetime | int):
+            raise ClientError(f"to={shown(to)}; expected 'first', 'last', a datetime or milliseconds since 1970")
         wire = self._wire(topic)
         route = await self._routes.fetch(wire)
         if self._wire(group) not in await self.groups():

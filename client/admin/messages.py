@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -9,12 +10,12 @@ import anyio
 
 from verniermq.client.admin.base import AdminBase
 from verniermq.client.consumer.pull import TOOLS_GROUP
-from verniermq.client.errors import MessageNotFound, NoRoute
+from verniermq.client.encoder import MessageEncoder
+from verniermq.client.errors import BodyNotReadable, MessageNotFound, NoRoute
 from verniermq.client.message import ReceivedMessage
-from verniermq.client.outgoing import Preparer
 from verniermq.client.results import PullStatus
-from verniermq.client.selectors import RoundRobin
-from verniermq.client.sending import Sender
+from verniermq.client.selectors import RoundRobinSelector
+from verniermq.client.sender import Sender
 from verniermq.kernel import (
     DEAD_LETTER_PREFIX,
     Message,
@@ -23,6 +24,8 @@ from verniermq.kernel import (
     Subscription,
     parse_offset_message_id,
 )
+
+logger = logging.getLogger(__name__)
 
 FOREVER: Final = 2**63 - 1
 
@@ -54,9 +57,18 @@ class MessageAdmin(AdminBase):
                     return message
         try:
             address, log_offset = parse_offset_message_id(message_id)
+            if not await self._is_broker(address):
+                # Ids of producers have the same form: we must not call whoever lives at what they happen to say.
+                raise MessageNotFound(
+                    message_id, topic, f"as an offset id it would be of {address}, which is no broker"
+                )
             return await self._api.view(address, log_offset, "", self._wire(topic) if topic else "")
         except (ValueError, RemotingError) as error:
             raise MessageNotFound(message_id, topic, str(error)) from error
+
+    async def _is_broker(self, address: str) -> bool:
+        known = await self._name_servers.brokers()
+        return any(address in ids.values() for ids in known.values())
 
     async def messages_by_key(
         self, topic: str, key: str, *, limit: int = 32, begin_ms: int = 0, end_ms: int = FOREVER
@@ -118,14 +130,21 @@ class MessageAdmin(AdminBase):
     ) -> int:
         """Send dead letters to their own topics again, slowly; say how many.
 
-        They become new messages with the old keys, tags and properties. ``keep`` chooses which.
+        They become new messages with the old keys, tags and properties. ``keep`` chooses which. One whose body cannot
+        be read stays where it is.
         """
         letters = [letter for letter in await self.dead_letters(group, limit=limit) if keep is None or keep(letter)]
-        sender = Sender(self._pool, self._routes, RoundRobin(), self._name_servers.text)
-        preparer = Preparer(f"{group}-resend"[:120])
+        sender = Sender(self._pool, self._routes, RoundRobinSelector(), self._name_servers.text)
+        encoder = MessageEncoder(f"{group}-resend"[:120])
+        sent = 0
         for letter in letters:
             properties = {name: value for name, value in letter.properties.items() if name not in NOT_RESENT}
-            message = Message(letter.topic, letter.body, properties=properties, flag=letter.flag)
-            await sender.send(preparer.prepare(message))
+            try:
+                message = Message(letter.topic, letter.body, properties=properties, flag=letter.flag)
+            except BodyNotReadable as error:
+                logger.error("dead letter not sent again: %s", error)
+                continue
+            await sender.send(encoder.prepare(message))
+            sent += 1
             await anyio.sleep(1 / per_second)
-        return len(letters)
+        return sent

@@ -11,8 +11,7 @@ import attrs
 
 from verniermq.client.admin.base import AdminBase
 from verniermq.client.errors import NoRoute
-from verniermq.client.routes import TEMPLATE_TOPIC
-from verniermq.kernel import MessageQueue, Perm, RequestCode, check_topic_name
+from verniermq.kernel import AUTO_CREATE_TOPIC, MessageQueue, Perm, RequestCode, check_topic_name
 
 ROUTE_PATIENCE: Final = 5.0
 """Seconds that a new topic may take to reach the name server."""
@@ -69,6 +68,7 @@ class TopicAdmin(AdminBase):
 
         Raises:
             BadName: it may not be called so.
+            NoSuchBroker: one of ``brokers`` is not there.
             UnexpectedAnswer: a broker refused.
         """
         self._ensure_running()
@@ -76,7 +76,7 @@ class TopicAdmin(AdminBase):
         check_topic_name(wire)
         ext = {
             "topic": wire,
-            "defaultTopic": TEMPLATE_TOPIC,
+            "defaultTopic": AUTO_CREATE_TOPIC,
             "readQueueNums": str(queues),
             "writeQueueNums": str(queues),
             "perm": str(perm),
@@ -143,10 +143,12 @@ class TopicAdmin(AdminBase):
         return await self._name_servers.clusters()
 
     async def broker_info(self, broker_name: str) -> dict[str, str]:
-        """The figures that a broker reports of itself."""
+        """The figures that a broker reports of itself.
+
+        Raises:
+            NoSuchBroker: there is none of that name.
+        """
         self._ensure_running()
-        address = (await self._masters([broker_name])).get(broker_name)
-        if address is None:
-            raise NoRoute(broker_name, self._name_servers.text, "no such broker")
+        address = (await self._masters([broker_name]))[broker_name]
         body: dict[str, Any] = await self._api.json(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return dict(body.get("table") or {})

@@ -11,7 +11,7 @@ import attrs
 
 from verniermq.client.api import BrokerApi
 from verniermq.client.consumer.offsets import Offsets
-from verniermq.client.consumer.orderly import Locks
+from verniermq.client.consumer.orderly import HeldLocks
 from verniermq.client.consumer.processqueue import Limits, ProcessQueue
 from verniermq.client.consumer.start import StartFrom, first_offset
 from verniermq.client.errors import ClientError
@@ -32,7 +32,7 @@ class Assignment:
     limits: Limits
     begin: Callable[[ProcessQueue], None]
     """Start to pull and consume a queue."""
-    locks: Locks | None = None
+    locks: HeldLocks | None = None
     """For consumers in order."""
     changed: Callable[[str], Awaitable[None]] | None = None
     watch_span: bool = True

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from verniermq.client.api import BrokerApi
 from verniermq.client.consumer.subscription import TopicSubscription
 from verniermq.client.errors import ClientError, GroupConflict
 from verniermq.client.routes import Routes
 from verniermq.kernel import RETRY_PREFIX, RemotingError, RequestCode, UnexpectedAnswer
+from verniermq.kernel.requests import CheckClientConfig
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +24,11 @@ async def check_sql(
         UnexpectedAnswer: a broker of the topic does not understand the expression, or has SQL filters switched off.
     """
     route = await routes.get(subscription.topic)
-    body = orjson.dumps(
-        {"clientId": client_id, "group": group, "namespace": "", "subscriptionData": subscription.as_json()}
-    )
+    check = CheckClientConfig(client_id=client_id, group=group, subscription=subscription.as_json())
     for name in route.brokers:
         address = route.address(name)
         if address is not None:
-            await api.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=body)
+            await api.ask(address, check)
 
 
 async def check_group(
@@ -58,9 +55,7 @@ async def check_group(
         return
 
 
-def _compare(
-    group: str, broadcasting: bool, wanted: Mapping[str, TopicSubscription], info: Mapping[str, Any]
-) -> None:
+def _compare(group: str, broadcasting: bool, wanted: Mapping[str, TopicSubscription], info: Mapping[str, Any]) -> None:
     model = "BROADCASTING" if broadcasting else "CLUSTERING"
     if info.get("messageModel", model) != model:
         raise GroupConflict(group, f"its other members are {info['messageModel']} and this one is {model}")

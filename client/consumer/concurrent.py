@@ -14,11 +14,12 @@ from typing import Final
 
 import attrs
 
-from verniermq.client.consumer.calling import Caller
-from verniermq.client.consumer.handback import HandBack
+from verniermq.client.consumer.handback import DEAD, HandBack
+from verniermq.client.consumer.invoker import HandlerInvoker
 from verniermq.client.consumer.offsets import Offsets
 from verniermq.client.consumer.outcome import Verdict
 from verniermq.client.consumer.processqueue import ProcessQueue
+from verniermq.client.consumer.waitingline import WaitingLine
 from verniermq.client.message import ReceivedMessage
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ STUCK_LEVEL: Final = 3
 class ConcurrentService:
     """Workers that take batches from all queues, first come first served."""
 
-    caller: Caller
+    invoker: HandlerInvoker
     offsets: Offsets
     hand_back: HandBack
     workers: int = 20
@@ -46,17 +47,25 @@ class ConcurrentService:
     """Called after a message went back to the broker."""
     retried: int = attrs.field(default=0, init=False)
     _ready: deque[tuple[ProcessQueue, list[ReceivedMessage]]] = attrs.field(factory=deque, init=False)
+    _line: WaitingLine = attrs.field(init=False)
+    """What the hooks find too much for now."""
     _idle: list[asyncio.Future[None]] = attrs.field(factory=list, init=False)
     _busy: int = attrs.field(default=0, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     _quiet: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        self._line = WaitingLine(self._offer, self.workers)
+
     def deliver(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Take over what a pull brought."""
         held.add(messages)
         size = self.batch_size
-        for start in range(0, len(messages), size):
-            self._ready.append((held, list(messages[start : start + size])))
+        batches = [list(messages[start : start + size]) for start in range(0, len(messages), size)]
+        if held in self._line.lines:
+            self._line.add(held, batches)  # behind those that came before them
+            return
+        self._ready.extend([(held, batch) for batch in batches])
         self._wake(len(self._ready))
 
     def _wake(self, count: int) -> None:
@@ -87,7 +96,10 @@ class ConcurrentService:
             try:
                 await self._consume(held, batch)
             except Exception:
-                logger.exception("consuming failed unexpectedly queue=%s", held.queue)
+                logger.exception("consuming failed unexpectedly, again in %.0f s queue=%s", AGAIN_HERE, held.queue)
+                for message in batch:
+                    if held.pending.get(message.queue_offset) is message:
+                        loop.call_later(AGAIN_HERE, self._again, held, message)
             finally:
                 held.leave()
                 self._busy -= 1
@@ -102,13 +114,18 @@ class ConcurrentService:
         for message in batch:
             held.started[message.queue_offset] = now
         try:
-            verdict = await self.caller.call(held.queue, batch)
+            verdict = await self.invoker.call(held.queue, batch)
         finally:
             for message in batch:
                 held.started.pop(message.queue_offset, None)
         held.last_consume = now
         if held.dropped or verdict.left:
             return
+        if verdict.put_off:
+            self._line.add(held, [batch])
+            return
+        if self._line.lines:
+            self._line.passed(held)
         done, failed = batch[: verdict.consumed], batch[verdict.consumed :]
         if failed:
             done = done + await self._failed(held, failed, verdict)
@@ -131,7 +148,9 @@ class ConcurrentService:
         for message in failed:
             if held.pending.get(message.queue_offset) is not message:
                 continue  # handed back as stuck meanwhile
-            if await self.hand_back.hand_back(message, verdict.delay_level, verdict.reason):
+            # One whose body nobody can read is dead at once: it would fail as often as it came.
+            level = verdict.delay_level if message.body_error is None else DEAD
+            if await self.hand_back.hand_back(message, level, verdict.reason):
                 self.retried += 1
                 self.on_retry()
                 settled.append(message)
@@ -141,8 +160,11 @@ class ConcurrentService:
         return settled
 
     def _again(self, held: ProcessQueue, message: ReceivedMessage) -> None:
+        self._offer(held, [message])
+
+    def _offer(self, held: ProcessQueue, batch: list[ReceivedMessage]) -> None:
         if not held.dropped and not self._stopping:
-            self._ready.append((held, [message]))
+            self._ready.append((held, batch))
             self._wake(1)
 
     async def release_stuck(self, queues: Sequence[ProcessQueue]) -> None:
@@ -161,6 +183,7 @@ class ConcurrentService:
         """Let the handlers that run finish; start no more."""
         self._stopping = True
         self._ready.clear()
+        self._line.clear()
         self._wake(self.workers)
         while self._busy:
             self._quiet.clear()

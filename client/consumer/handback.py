@@ -12,15 +12,17 @@ from typing import Final
 import attrs
 
 from verniermq.client.api import BrokerApi
+from verniermq.client.encoder import MessageEncoder
 from verniermq.client.errors import ClientError
 from verniermq.client.message import ReceivedMessage
-from verniermq.client.outgoing import Preparer
 from verniermq.client.routes import Routes
-from verniermq.client.sending import Sender
+from verniermq.client.sender import Sender
 from verniermq.kernel import RETRY_PREFIX, Message, Property, RemotingError, RequestRefused
 
 logger = logging.getLogger(__name__)
 
+DEAD: Final = -1
+"""The delay level that makes a message a dead letter at once."""
 FIRST_RETRY_LEVEL: Final = 3
 """The third delay of the table, 10 seconds by default, is the first one that retries use."""
 
@@ -30,10 +32,10 @@ class HandBack:
     api: BrokerApi
     routes: Routes
     sender: Sender
-    preparer: Preparer
+    encoder: MessageEncoder
     group: str
-    max_reconsume_times: int
-    """How often a message is offered again before it becomes a dead letter."""
+    max_reconsume_times: int | None
+    """How often a message is offered again before it becomes a dead letter; ``None``: as the group's setting says."""
 
     @property
     def retry_topic(self) -> str:
@@ -55,7 +57,7 @@ class HandBack:
             return True
         except RemotingError as error:
             logger.warning("message not taken back, sending it anew message=%s reason=%s", message.message_id, error)
-        return await self.send_anew(message, delay_level)
+        return message.body_error is None and await self.send_anew(message, delay_level)
 
     async def send_anew(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
         """Send a copy to the retry topic; say whether that went well."""
@@ -68,7 +70,8 @@ class HandBack:
         properties.setdefault(Property.ORIGIN_MESSAGE_ID, message.offset_message_id)
         properties[Property.RETRY_TOPIC] = properties.get(Property.RETRY_TOPIC, message.topic)
         properties[Property.RECONSUME_TIME] = str(times + 1)
-        properties[Property.MAX_RECONSUME_TIMES] = str(self.max_reconsume_times)
+        if self.max_reconsume_times is not None:
+            properties[Property.MAX_RECONSUME_TIMES] = str(self.max_reconsume_times)
         copy = Message(
             self.retry_topic,
             message.body,
@@ -77,7 +80,7 @@ class HandBack:
             delay_level=max(delay_level, 0) or FIRST_RETRY_LEVEL + times,
         )
         try:
-            await self.sender.send(self.preparer.prepare(copy), 5.0)
+            await self.sender.send(self.encoder.prepare(copy), 5.0)
             return True
         except (ClientError, RemotingError, RequestRefused) as error:
             logger.warning("message not sent anew, it stays in hand message=%s reason=%s", message.message_id, error)

@@ -16,6 +16,7 @@ import anyio.to_thread
 from verniermq.client.api import BrokerApi, queue_from_json, queue_json
 from verniermq.client.routes import Routes
 from verniermq.kernel import (
+    FROM_FILE,
     MessageQueue,
     PeerUnreachable,
     RemotingError,
@@ -112,7 +113,7 @@ class FileOffsets(_InMemory):
     def _load(self) -> dict[MessageQueue, int]:
         for path in (self.path, self.path.with_name(self.path.name + ".bak")):
             try:
-                table = parse_fastjson(path.read_bytes())["offsetTable"]
+                table = parse_fastjson(path.read_bytes(), FROM_FILE)["offsetTable"]
                 return {queue_from_json(dict(key)): int(offset) for key, offset in table.items()}
             except FileNotFoundError:
                 continue

@@ -16,8 +16,8 @@ from typing import Final
 import attrs
 
 from verniermq.client.api import BrokerApi
-from verniermq.client.consumer.calling import Caller
-from verniermq.client.consumer.handback import HandBack
+from verniermq.client.consumer.handback import DEAD, HandBack
+from verniermq.client.consumer.invoker import HandlerInvoker
 from verniermq.client.consumer.offsets import Offsets
 from verniermq.client.consumer.processqueue import ProcessQueue
 from verniermq.client.message import ReceivedMessage
@@ -29,12 +29,14 @@ logger = logging.getLogger(__name__)
 RENEW_SECONDS: Final = 20.0
 LOCK_SECONDS: Final = 30.0
 NO_LOCK_PAUSE: Final = 0.1
+PUT_OFF: Final = 0.05
+"""Seconds until hooks that found a message too much are asked about it again."""
 SHORTEST_SUSPEND: Final = 0.01
 LONGEST_SUSPEND: Final = 30.0
 
 
 @attrs.define(eq=False)
-class Locks:
+class HeldLocks:
     """The queues that the brokers keep for this client alone."""
 
     api: BrokerApi
@@ -83,7 +85,7 @@ def is_locked(held: ProcessQueue) -> bool:
 class OrderlyService:
     """One task per queue; at most ``workers`` of them are in a handler at a time."""
 
-    caller: Caller
+    invoker: HandlerInvoker
     offsets: Offsets
     hand_back: HandBack
     workers: asyncio.Semaphore
@@ -115,6 +117,9 @@ class OrderlyService:
             try:
                 async with self.workers:
                     pause = await self._consume(held, batch)
+            except BaseException:
+                held.put_back(batch)  # whoever goes on with the queue begins with them
+                raise
             finally:
                 held.leave()
                 self._busy -= 1
@@ -128,10 +133,13 @@ class OrderlyService:
         if self._stopping or held.closing:
             held.put_back(batch)
             return 0.0
-        verdict = await self.caller.call(held.queue, batch)
+        verdict = await self.invoker.call(held.queue, batch)
         held.last_consume = time.monotonic()
         if held.dropped or verdict.left:
             return 0.0
+        if verdict.put_off:
+            held.put_back(batch)
+            return PUT_OFF
         done, failed = batch[: verdict.consumed], batch[verdict.consumed :]
         pause = 0.0
         if failed:
@@ -146,14 +154,20 @@ class OrderlyService:
             self.offsets.update(held.queue, offset, forwards_only=False)
         return pause
 
-    async def _failed(
-        self, failed: list[ReceivedMessage]
-    ) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
+    async def _failed(self, failed: list[ReceivedMessage]) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
         """Those that were given up, and those to be tried again in their place."""
         limit = self.max_reconsume_times
         buried: list[ReceivedMessage] = []
         for position, message in enumerate(failed):
-            if limit >= 0 and message.reconsume_times >= limit and not self.broadcasting:
+            if message.body_error is not None:
+                # It would fail for ever, and nothing behind it would ever be consumed.
+                why = str(message.body_error)
+                if not self.broadcasting and not await self.hand_back.hand_back(message, DEAD, why):
+                    return buried, failed[position:]
+                logger.error("message given up queue=%s reason=%s", message.queue, why)
+                self.buried += 1
+                buried.append(message)
+            elif limit >= 0 and message.reconsume_times >= limit and not self.broadcasting:
                 if not await self.hand_back.send_anew(message):
                     return buried, failed[position:]
                 self.buried += 1
@@ -168,5 +182,3 @@ class OrderlyService:
         while self._busy:
             self._quiet.clear()
             await self._quiet.wait()
-
-

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from verniermq.client.errors import ClientError
+from verniermq.client.java import instead_of_answer, shown
 from verniermq.client.message import ReceivedMessage
 
 
@@ -38,12 +39,23 @@ class Later:
     seconds: float | None = None
     reason: str = ""
 
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.delay_level, int) or self.delay_level < -1:
+            raise ClientError(
+                f"Later(delay_level={shown(self.delay_level)}), expected 1 to 18, 0 for the broker's choice, -1 for a "
+                "dead letter; a text is reason="
+            )
+
 
 @attrs.frozen
 class Consumed:
     """The first ``count`` messages of a batch are consumed, the others are to come again."""
 
     count: int
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.count, int) or self.count < 0:
+            raise ClientError(f"Consumed({shown(self.count)}), expected how many of the batch, from the first one on")
 
 
 MessageHandler: TypeAlias = Callable[[ReceivedMessage], Any | Awaitable[Any]]
@@ -59,6 +71,8 @@ class Verdict:
     seconds: float | None = None
     reason: str = ""
     left: bool = False
+    put_off: bool = False
+    """A hook says that it is too much now: the messages stay in hand and are asked about again, at no cost."""
 
 
 def verdict_of(answer: object, count: int, *, none_means_later: bool) -> Verdict:
@@ -79,13 +93,32 @@ def verdict_of(answer: object, count: int, *, none_means_later: bool) -> Verdict
     if isinstance(answer, Consumed):
         return Verdict(max(0, min(answer.count, count)), reason="the handler consumed a part only")
     raise ClientError(
-        f"a handler returned {answer!r}; expected nothing, an Outcome, Later(…) or Consumed(…), "
-        "so the messages are offered again"
+        f"a handler returned {shown(answer)}{instead_of_answer(answer)}; expected nothing, an Outcome, Later(…) or "
+        "Consumed(…), so the messages are offered again"
     )
+
+
+def check_handler(handler: object, takes_batch: bool) -> None:
+    """
+    Raises:
+        ClientError: it cannot be called with one message, or one list of them.
+    """
+    what = "a list of messages" if takes_batch else "one message"
+    if not callable(handler):
+        raise ClientError(f"{shown(handler)} is no handler; expected a function that takes {what}")
+    try:
+        # Not what a decorator hides: it may give its function more than it gets itself.
+        inspect.signature(handler, follow_wrapped=False).bind(None)
+    except TypeError as error:
+        name = getattr(handler, "__qualname__", handler)
+        raise ClientError(
+            f"handler {name!r} does not take {what} ({error}); on_message is for def take(message), on_batch for "
+            "def take(messages), and there is no context"
+        ) from None
+    except ValueError:
+        pass  # a builtin that does not tell its arguments
 
 
 def is_async(handler: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await; others run in worker threads."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
-
-

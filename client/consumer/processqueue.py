@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import attrs
 
 from verniermq.client.message import ReceivedMessage
+from verniermq.client.options import check_numbers
 from verniermq.kernel import MessageQueue
 
 
@@ -24,6 +25,9 @@ class Limits:
     messages: int = 1000
     bytes: int = 100 * 1024 * 1024
     span: int = 2000
+
+    def __attrs_post_init__(self) -> None:
+        check_numbers(1, messages=self.messages, bytes=self.bytes, span=self.span)
 
 
 @attrs.define(eq=False)

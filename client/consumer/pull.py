@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final, Unpack
 
-from verniermq.client.consumer.places import Places
+from verniermq.client.consumer.queues import QueueInspector
 from verniermq.client.consumer.subscription import ALL, Selector, TopicSubscription
+from verniermq.client.errors import ClientError
+from verniermq.client.java import shown
 from verniermq.client.names import with_namespace
-from verniermq.client.options import ConnectionOptions
+from verniermq.client.options import ConnectionOptions, check_numbers
 from verniermq.client.results import PullResult
 from verniermq.kernel import MessageQueue, ResponseCode, UnexpectedAnswer, check_group_name
+
+logger = logging.getLogger(__name__)
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group of tools that only look: every RocketMQ broker knows it, and it has no offsets."""
@@ -19,7 +24,7 @@ SLACK_SECONDS: Final = 10.0
 """What an answer may take beyond the time that the broker holds the request."""
 
 
-class PullConsumer(Places):
+class PullConsumer(QueueInspector):
     """Lists the queues of a topic, reads any of them at any offset, and keeps offsets where it is told to.
 
     ::
@@ -51,12 +56,18 @@ class PullConsumer(Places):
     ) -> PullResult:
         """Read a queue from an offset on.
 
-        With ``wait`` the broker holds the request so many seconds, at most 20, until there is something.
+        With ``wait`` the broker holds the request so many seconds, at most 20, until there is something. A message that
+        lies damaged in the broker's log is logged and in the result's ``damaged``; ``next_offset`` lies behind it.
 
         Raises:
             UnexpectedAnswer: the broker refused; RemotingError: it did not answer.
         """
         self._ensure_running()
+        if not isinstance(offset, int):
+            raise ClientError(
+                f"offset={shown(offset)}, expected a number: pull(queue, offset, max_messages=32, selector='*')"
+            )
+        check_numbers(1, max_messages=max_messages)
         hold = min(wait, HOLD_SECONDS)
         wanted = TopicSubscription.make(queue.topic, selector, version=0)
         result = await self._api.pull(
@@ -70,6 +81,8 @@ class PullConsumer(Places):
             hold_ms=int(hold * 1000),
             timeout=hold + SLACK_SECONDS,
         )
+        for damaged in result.damaged:
+            logger.error("damaged message left out group=%s message=%s", self.group, damaged)
         result.messages = wanted.keep(result.messages)
         return result
 

@@ -15,10 +15,11 @@ from typing import Final
 
 import attrs
 
+from verniermq.client import hookspecs
 from verniermq.client.api import BrokerApi
 from verniermq.client.errors import ClientError, NoRoute
 from verniermq.client.routes import Route, Routes
-from verniermq.kernel import RETRY_PREFIX, MessageQueue, PluginHost, RemotingError, nearest
+from verniermq.kernel import RETRY_PREFIX, MessageQueue, PluginHost, RemotingError, RequestRefused, nearest
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ SOON: Final = 1.0
 SETTLE: Final = 0.05
 """Several notices come at once when several members start; one round is enough for all."""
 
+BUILT_IN: Final = "allocate"
 STRATEGIES: Final = ("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONFIG")
 
 
@@ -52,17 +54,35 @@ class Rebalancer:
     _warned: set[str] = attrs.field(factory=set, init=False)
 
     def check_strategy(self) -> None:
+        """Ask it about the topics that are there already, as if this member were alone.
+
+        Raises:
+            ClientError: no plugin knows the strategy, or it cannot share these queues.
+        """
+        for topic in self.topics():
+            route = self.routes.known(topic)
+            if route is not None and route.readable:
+                self._share(sorted(route.readable), [self.client_id])
+
+    def _share(self, queues: list[MessageQueue], clients: list[str]) -> list[MessageQueue]:
         """
         Raises:
-            ClientError: no plugin knows the strategy.
+            ClientError: the same.
         """
-        queue = MessageQueue("check", "check", 0)
-        answer = self.host.ask("allocate_queues", self.strategy, self.group, self.client_id, [queue], [self.client_id])
-        if answer is None:
-            raise ClientError(
-                f"allocate={self.strategy!r}: no plugin of this consumer knows that strategy; "
-                f"{nearest(self.strategy, STRATEGIES)}"
+        try:
+            answer = self.host.ask(
+                hookspecs.allocate_queues, self.strategy, self.group, self.client_id, queues, clients
             )
+        except RequestRefused as error:
+            raise ClientError(f"allocate={self.strategy!r}: {error}") from error
+        if answer is None:
+            raise ClientError(f"allocate={self.strategy!r}: {self._why_no_answer()}")
+        return answer
+
+    def _why_no_answer(self) -> str:
+        if not self.host.is_active(BUILT_IN):
+            return f"the plugin {BUILT_IN!r} does not run in this consumer; leave it out of disable"
+        return f"no plugin of this consumer knows that strategy; {nearest(self.strategy, STRATEGIES)}"
 
     def wake(self) -> None:
         """Do the next round now."""
@@ -109,9 +129,7 @@ class Rebalancer:
             # The broker has not heard of us, perhaps because it has just started. Tell it, and look again.
             await self.heartbeat(address)
             return False
-        answer = self.host.ask("allocate_queues", self.strategy, self.group, self.client_id, queues, clients)
-        if answer is None:
-            return False  # the plugin failed, which the host has logged
+        answer = self._share(queues, clients)
         # A list written by hand names queues of all topics, whichever is asked about.
         return await self.apply(topic, {queue for queue in answer if queue.topic == topic})
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from verniermq.client.errors import ClientError
+from verniermq.client.java import shown
 from verniermq.client.message import ReceivedMessage
 from verniermq.kernel import Subscription, java_hash
 
@@ -18,7 +19,12 @@ ALL = "*"
 class Sql:
     """An SQL92 condition over the properties of messages: ``Sql("price > 10 AND region = 'EU'")``."""
 
-    expression: str
+    expression: str = attrs.field()
+
+    @expression.validator
+    def _is_text(self, _: object, value: object) -> None:
+        if not isinstance(value, str):
+            raise ClientError(f'Sql({shown(value)}), expected a condition as a text: Sql("price > 10")')
 
 
 Selector: TypeAlias = str | Sql
@@ -57,6 +63,11 @@ class TopicSubscription:
             if not selector.expression.strip():
                 raise ClientError("an empty SQL expression; write a condition, or subscribe with '*'")
             return cls(Subscription(topic, selector.expression, "SQL92", version))
+        if not isinstance(selector, str):
+            raise ClientError(
+                f"{shown(selector)} selects nothing of {topic!r}; expected tags as one text, 'a || b', or "
+                "Sql('price > 10')"
+            )
         tags = tags_of(selector)
         return cls(Subscription(topic, selector.strip() or ALL, "TAG", version), tags)
 

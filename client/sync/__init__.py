@@ -15,11 +15,11 @@ from verniermq.client.consumer.idempotence import IdempotenceGuard
 from verniermq.client.consumer.outcome import Consumed, Later, Outcome
 from verniermq.client.consumer.processqueue import Limits
 from verniermq.client.consumer.subscription import Sql
+from verniermq.client.credentials import Credentials
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.results import PullResult, PullStatus, SendResult, SendStatus
-from verniermq.client.signing import Credentials
 from verniermq.client.sync.admin import Admin
-from verniermq.client.sync.consumers import LitePullConsumer, PullConsumer, PushConsumer
+from verniermq.client.sync.consumers import LitePullConsumer, PullConsumer, PushConsumer, SimpleConsumer
 from verniermq.client.sync.producers import Producer, Transaction, TransactionProducer
 from verniermq.client.transaction import TransactionState
 from verniermq.kernel import Message, MessageQueue
@@ -43,6 +43,7 @@ __all__ = [
     "ReceivedMessage",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "Sql",
     "Transaction",
     "TransactionProducer",

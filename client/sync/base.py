@@ -7,15 +7,19 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from verniermq.client.base import Client
 from verniermq.client.errors import NotRunning, OtherProcess
+from verniermq.client.forks import after_fork
+from verniermq.client.java import JavaNames
 from verniermq.client.sync.loop import loop_thread
 
 C = TypeVar("C", bound=Client)
 T = TypeVar("T")
 P = ParamSpec("P")
+
+BLOCK: Final = "with"
 
 
 _clients: weakref.WeakSet[SyncClient[Any]] = weakref.WeakSet()
@@ -26,10 +30,10 @@ def _after_fork() -> None:
         client._lock = threading.Lock()  # a thread that is not here may have held the old one
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)
 
 
-class SyncClient(Generic[C]):
+class SyncClient(JavaNames, Generic[C]):
     """A blocking client; a context manager.
 
     Producers and administrators that were started before a fork start again in the child with their first call there.
@@ -40,10 +44,15 @@ class SyncClient(Generic[C]):
 
     def __init__(self, make: Callable[[], C]) -> None:
         self._make = make
-        self._client: C = make()
+        self._client: C = self._made()
         self._pid = 0
         self._lock = threading.Lock()
         _clients.add(self)
+
+    def _made(self) -> C:
+        client = self._make()
+        client._block = BLOCK
+        return client
 
     def start(self) -> Self:
         """Connect. ``with`` does it too."""
@@ -63,6 +72,15 @@ class SyncClient(Generic[C]):
     def __enter__(self) -> Self:
         return self.start()
 
+    if not TYPE_CHECKING:  # or type checkers would take it for an asynchronous context manager
+
+        async def __aenter__(self) -> NoReturn:
+            raise TypeError(
+                f"this {type(self).__name__} blocks; write 'with', or take it from verniermq.client for 'async with'"
+            )
+
+        async def __aexit__(self, *error: object) -> None: ...
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -78,12 +96,12 @@ class SyncClient(Generic[C]):
         if self._pid == os.getpid():
             return self._client
         if not self._pid:
-            raise NotRunning(type(self).__name__, "was not started")
+            raise NotRunning(type(self).__name__, "was not started", BLOCK)
         if not self.restarts_after_fork:
             raise OtherProcess(type(self).__name__, self._pid)
         with self._lock:
             if self._pid != os.getpid():
-                self._client = self._make()
+                self._client = self._made()
                 self.start()
         return self._client
 

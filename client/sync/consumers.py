@@ -7,11 +7,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import Unpack
 
-from verniermq.client.consumer import litepull, pull, push
-from verniermq.client.consumer.litepulling import LitePullOptions
+from verniermq.client.consumer import litepull, pull, push, simple
+from verniermq.client.consumer.litepull import LitePullOptions
 from verniermq.client.consumer.outcome import BatchHandler, MessageHandler
 from verniermq.client.consumer.pull import TOOLS_GROUP
 from verniermq.client.consumer.settings import PushOptions
+from verniermq.client.consumer.simple import SimpleOptions
 from verniermq.client.consumer.subscription import ALL, Selector
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.options import ConnectionOptions
@@ -153,6 +154,59 @@ class LitePullConsumer(SyncClient[litepull.LitePullConsumer]):
 
     def resume(self, *queues: MessageQueue) -> None:
         self._plainly(self._running().resume, *queues)
+
+
+class SimpleConsumer(SyncClient[simple.SimpleConsumer]):
+    """Receives and acknowledges; takes the arguments of :class:`verniermq.client.SimpleConsumer`.
+
+    ::
+
+        with SimpleConsumer("billing") as consumer:
+            consumer.subscribe("orders")
+            for message in consumer.receive(16):
+                ...
+                consumer.ack(message)          # from any thread
+    """
+
+    restarts_after_fork = False
+
+    def __init__(self, group: str, **options: Unpack[SimpleOptions]) -> None:
+        super().__init__(lambda: simple.SimpleConsumer(group, **options))
+        self.group = group
+
+    def subscribe(self, topic: str, selector: Selector = ALL) -> None:
+        if self._pid:
+            self._plainly(self._running().subscribe, topic, selector)
+        else:
+            self._client.subscribe(topic, selector)
+
+    def unsubscribe(self, topic: str) -> None:
+        if self._pid:
+            self._plainly(self._running().unsubscribe, topic)
+        else:
+            self._client.unsubscribe(topic)
+
+    def receive(
+        self, max_messages: int = 1, *, wait: float | None = None, invisible: float | None = None
+    ) -> list[ReceivedMessage]:
+        """Up to ``max_messages`` messages, waiting for the first one; none if the time is over."""
+        return self._call(self._running().receive, max_messages, wait=wait, invisible=invisible)
+
+    def wait_for_messages(self, seconds: float) -> None:
+        """Return when there may be something to receive, or the time is over."""
+        self._call(self._running().wait_for_messages, seconds)
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """The message is done with."""
+        self._call(self._running().ack, message)
+
+    def change_invisible(self, message: ReceivedMessage, seconds: float) -> None:
+        """Have the message come again in so many seconds from now, unless it is acknowledged before."""
+        self._call(self._running().change_invisible, message, seconds)
+
+    def dead_letter(self, message: ReceivedMessage, reason: str = "") -> bool:
+        """Put the message to the group's dead letters now."""
+        return self._call(self._running().dead_letter, message, reason)
 
 
 class PullConsumer(SyncClient[pull.PullConsumer]):

@@ -7,7 +7,6 @@ forked child has no such thread; it gets one of its own with its first call.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -16,6 +15,8 @@ from typing import Final, ParamSpec, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
+
+from verniermq.client.forks import after_fork
 
 logger = logging.getLogger(__name__)
 
@@ -92,4 +93,4 @@ def _after_fork() -> None:
     _thread = None
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

@@ -118,11 +118,13 @@ class _Producer(SyncClient[P]):
             client.request, message, timeout=timeout, queue=queue, selector=selector, sharding_key=sharding_key
         )
 
-    def reply(
-        self, request: ReceivedMessage, body: bytes, *, properties: dict[str, str] | None = None
-    ) -> SendResult:
+    def reply(self, request: ReceivedMessage, body: bytes, *, properties: dict[str, str] | None = None) -> SendResult:
         """Answer a message that a producer sent with :meth:`request`."""
         return self._call(self._running().reply, request, body, properties=properties)
+
+    def recall(self, sent: SendResult | str) -> str:
+        """Take a message with a delivery time back before that time, by the result of its send or its handle."""
+        return self._call(self._running().recall, sent)
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues that messages to a topic may go to."""
@@ -190,9 +192,7 @@ class TransactionProducer(_Producer[async_transaction.TransactionProducer]):
 
     def __init__(self, group: str, *, checker: Checker | None = None, **options: Unpack[ProducerOptions]) -> None:
         self._checker = checker
-        super().__init__(
-            lambda: async_transaction.TransactionProducer(group, checker=self._checker, **options)
-        )
+        super().__init__(lambda: async_transaction.TransactionProducer(group, checker=self._checker, **options))
         self.group = group
 
     def on_check(self, checker: Checker) -> Checker:
@@ -200,15 +200,33 @@ class TransactionProducer(_Producer[async_transaction.TransactionProducer]):
         self._checker = checker
         return self._client.on_check(checker)
 
-    def transaction(self, message: Message) -> Transaction:
+    def transaction(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        sharding_key: str | None = None,
+    ) -> Transaction:
         """A block in which the local transaction runs: its end commits, an exception rolls back."""
-        return Transaction(self, self._running().transaction(message))
+        inner = self._running().transaction(message, queue=queue, selector=selector, sharding_key=sharding_key)
+        return Transaction(self, inner)
 
     def send_in_transaction(
-        self, message: Message, local: LocalTransaction
+        self,
+        message: Message,
+        local: LocalTransaction,
+        *arguments: object,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        sharding_key: str | None = None,
     ) -> tuple[SendResult, TransactionState]:
-        """Store the message, run ``local(message, transaction_id)`` in a worker thread, tell the broker the outcome."""
-        return self._call(self._running().send_in_transaction, message, local)
+        """Store the message, run ``local(message, transaction_id, *arguments)`` in a thread, tell the outcome."""
+        client = self._running()
+        return self._call(
+            client.send_in_transaction, message, local, *arguments,
+            queue=queue, selector=selector, sharding_key=sharding_key,
+        )  # fmt: skip
 
 
 def _pass_on(done: asyncio.Future[SendResult], answer: Future[SendResult]) -> None:

@@ -17,6 +17,7 @@ import orjson
 from verniermq.contrib.spark.errors import BrokerGone, NoSuchTopic, SparkError
 from verniermq.contrib.spark.wire import Wire
 from verniermq.kernel import (
+    AUTO_CREATE_TOPIC,
     Command,
     MessageQueue,
     Perm,
@@ -24,7 +25,7 @@ from verniermq.kernel import (
     RequestCode,
     ResponseCode,
     UnexpectedAnswer,
-    parse_fastjson,
+    parse_answer,
     request_name,
 )
 
@@ -35,22 +36,7 @@ Result = TypeVar("Result")
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 
-TEMPLATE: Final = "TBW102"
-"""The topic that brokers make new ones after; those that have it create topics when the first message comes."""
 NEW_QUEUES: Final = 4
-
-SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "CID_", "SCHEDULE_TOPIC_XXXX")
-SYSTEM_NAMES: Final = frozenset(
-    {
-        "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC", "BenchmarkTest",
-        "CHECKPOINT_TOPIC",
-    }
-)  # fmt: skip
-
-
-def is_system_topic(name: str) -> bool:
-    """Whether a topic is a broker's own; a pattern does not match it, it has to be named."""
-    return name in SYSTEM_NAMES or name.startswith(SYSTEM_PREFIXES)
 
 
 @attrs.frozen
@@ -81,6 +67,11 @@ def expect(answer: Command, code: int, address: str) -> Command:
     if answer.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE):
         raise UnexpectedAnswer(address, request_name(code), answer.code, answer.remark)
     raise Refused(address, code, answer)
+
+
+def _object(answer: Command, code: int, address: str) -> dict[Any, Any]:
+    """The JSON object in the body of a successful answer."""
+    return parse_answer(expect(answer, code, address).body, address, request_name(code))
 
 
 class Cluster:
@@ -144,10 +135,15 @@ class Cluster:
         raise failure
 
     def topics(self) -> list[str]:
-        """Every topic there is, the brokers' own too."""
-        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        answer = self.patiently("list the topics", lambda: self._ask_name_server(code))
-        return sorted(parse_fastjson(expect(answer, code, self.name_servers[0]).body).get("topicList") or [])
+        """Every topic there is, the brokers' own too, but for those that have the name of a cluster or a broker."""
+        topics = self._listed(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "list the topics").get("topicList") or []
+        info = self._listed(RequestCode.GET_BROKER_CLUSTER_INFO, "list the brokers")
+        names = {*(info.get("clusterAddrTable") or ()), *(info.get("brokerAddrTable") or ())}
+        return sorted(set(topics) - names)
+
+    def _listed(self, code: RequestCode, what: str) -> dict[Any, Any]:
+        answer = self.patiently(what, lambda: self._ask_name_server(code))
+        return _object(answer, code, self.name_servers[0])
 
     def route(self, topic: str, writable: bool = False) -> list[MessageQueue] | None:
         """The queues of a topic that can be read (or written); ``None`` if there is no such topic."""
@@ -155,7 +151,7 @@ class Cluster:
         answer = self._ask_name_server(code, {"topic": topic, "acceptStandardJsonOnly": "true"})
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        data = parse_fastjson(expect(answer, code, self.name_servers[0]).body)
+        data = _object(answer, code, self.name_servers[0])
         for broker in data.get("brokerDatas") or []:
             addresses = {int(number): address for number, address in broker["brokerAddrs"].items()}
             if addresses and (0 in addresses or not writable):
@@ -196,7 +192,7 @@ class Cluster:
         what = f"find topic {topic!r}"
         route = self.patiently(what, lambda: self.route(topic, writable=True))
         if route is None:
-            template = self.patiently(what, lambda: self.route(TEMPLATE, writable=True)) or []
+            template = self.patiently(what, lambda: self.route(AUTO_CREATE_TOPIC, writable=True)) or []
             route = [attrs.evolve(queue, topic=topic) for queue in template if queue.queue_id < NEW_QUEUES]
         if not route:
             raise NoSuchTopic([topic], ", ".join(self.name_servers), self.topics())
@@ -209,7 +205,7 @@ class Cluster:
             RemotingError: nobody knows at the moment.
         """
         if queue.broker_name not in self._addresses and self.route(queue.topic) is None:
-            self.route(TEMPLATE)  # a topic that is about to be created
+            self.route(AUTO_CREATE_TOPIC)  # a topic that is about to be created
         address = self._addresses.get(queue.broker_name)
         if address is None:
             why = f"no name server of {', '.join(self.name_servers)} knows broker {queue.broker_name!r} at the moment"
@@ -235,7 +231,7 @@ class Cluster:
             names = sorted({queue.topic for queue in queues})
             answer = self.ask(address, RequestCode.GET_QUEUE_RANGES, body=orjson.dumps(names))
             if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                topics = orjson.loads(expect(answer, RequestCode.GET_QUEUE_RANGES, address).body)["topics"]
+                topics = _object(answer, RequestCode.GET_QUEUE_RANGES, address)["topics"]
                 return {queue: _bounds_in(topics, queue) for queue in queues}
             self._without_ranges.add(address)
         return {
@@ -265,7 +261,7 @@ class Cluster:
             answer = self.ask(address, RequestCode.GET_QUEUE_RANGES, {"groups": "true"}, b"[]")
             if answer.code != ResponseCode.SUCCESS:
                 continue
-            for group, topics in orjson.loads(answer.body)["groups"].items():
+            for group, topics in _object(answer, RequestCode.GET_QUEUE_RANGES, address)["groups"].items():
                 for topic, queues in topics.items():
                     found.setdefault(group, {}).setdefault(topic, {})[name] = queues
         return found
@@ -274,7 +270,7 @@ class Cluster:
         """Every broker's name and address."""
         code = RequestCode.GET_BROKER_CLUSTER_INFO
         answer = self.patiently("list the brokers", lambda: self._ask_name_server(code))
-        table = parse_fastjson(expect(answer, code, self.name_servers[0]).body).get("brokerAddrTable") or {}
+        table = _object(answer, code, self.name_servers[0]).get("brokerAddrTable") or {}
         return {
             name: data["brokerAddrs"][min(data["brokerAddrs"], key=int)]
             for name, data in table.items()

@@ -61,7 +61,7 @@ def export(
     write to (s3a://…, hdfs://…).
     """
     from verniermq.contrib.spark.export import Export, run
-    from verniermq.contrib.spark.progress import Progress
+    from verniermq.contrib.spark.progress import ExportProgress
 
     what = Export(
         out=out if "://" in out else str(Path(out).resolve()),
@@ -77,7 +77,7 @@ def export(
         fail_on_data_loss=not skip_lost,
         tables=not no_tables,
     )
-    with Progress(Console()) as progress:
+    with ExportProgress(Console()) as progress:
         run(what, progress)
 
 

@@ -6,52 +6,55 @@ Few messages are compressed, so these are taken one by one.
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from verniermq.kernel import SysFlag, VernierMQError
+from verniermq.kernel import MAX_BODY, InflatesTooFar, SysFlag, VernierMQError, inflate, read_within
 
 
 class BodyNotReadable(VernierMQError):
-    def __init__(self, method: str, why: object) -> None:
+    def __init__(self, method: str, why: object, which: str = "a message") -> None:
         super().__init__(
-            f"a body that claims to be compressed with {method} cannot be read: {why}; "
+            f"the body of {which} claims to be compressed with {method} and cannot be read: {why}; "
             "set the option decompress=false to get bodies as they are stored"
         )
 
 
-def decompress_bodies(bodies: pa.Array, sys_flags: npt.NDArray[Any]) -> pa.Array:
-    """The bodies with the compressed ones made plain.
+def decompress_bodies(
+    bodies: pa.Array, sys_flags: npt.NDArray[Any], places: npt.NDArray[Any], limit: int = MAX_BODY
+) -> pa.Array:
+    """The bodies with the compressed ones made plain; ``places`` are their commit-log offsets.
 
     Raises:
-        BodyNotReadable: one is not what its flag says.
+        BodyNotReadable: one is not what its flag says, or larger than ``limit``.
     """
     compressed = np.flatnonzero(sys_flags & SysFlag.COMPRESSED)
     if not len(compressed):
         return bodies
     plain = bodies.to_pylist()
     for row in compressed.tolist():
-        plain[row] = decompress(plain[row], int(sys_flags[row]))
+        which = f"the message at commit-log offset {places[row]}"
+        plain[row] = decompress(plain[row], int(sys_flags[row]), limit, which)
     return pa.array(plain, pa.binary())
 
 
-def decompress(body: bytes, sys_flag: int) -> bytes:
+def decompress(body: bytes, sys_flag: int, limit: int = MAX_BODY, which: str = "a message") -> bytes:
     """
     Raises:
-        BodyNotReadable: the body is not what the flag says.
+        BodyNotReadable: the body is not what the flag says, or has more than ``limit`` bytes.
     """
     method = {SysFlag.COMPRESSION_LZ4: "lz4", SysFlag.COMPRESSION_ZSTD: "zstd"}.get(
         sys_flag & SysFlag.COMPRESSION_MASK, "zlib"
     )
     try:
         if method == "zlib":
-            return zlib.decompress(body)
+            return inflate(body, limit)
         with pa.CompressedInputStream(pa.BufferReader(body), method) as stream:
-            plain: bytes = stream.read()
-            return plain
-    except (zlib.error, OSError, ValueError) as error:
-        raise BodyNotReadable(method, error) from error
+            return read_within(stream.read, len(body), limit)
+    except InflatesTooFar as error:
+        raise BodyNotReadable(method, f"{error} by the option maxBodySize", which) from None
+    except (OSError, ValueError) as error:
+        raise BodyNotReadable(method, error, which) from error

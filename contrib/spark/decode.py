@@ -23,7 +23,7 @@ from verniermq.contrib.spark.compression import decompress_bodies
 from verniermq.contrib.spark.places import SMALLEST, corrupt, find_records, parse_entries
 from verniermq.contrib.spark.properties import Bytes, Ints, Properties, are_alike, gather
 from verniermq.contrib.spark.schema import COLUMNS, arrow_schema
-from verniermq.kernel import CorruptRecord, java_hash, unpack_host
+from verniermq.kernel import MAX_BODY, CorruptRecord, java_hash, unpack_host
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -62,7 +62,7 @@ _NUMBERS: Final = tuple(name for name in HEADS[0].names or () if not name.endswi
 
 
 @attrs.frozen(eq=False)
-class Layout:
+class ColumnLayout:
     """Where everything lies in a chunk, per record."""
 
     data: Bytes
@@ -80,7 +80,7 @@ class Layout:
     text_lengths: Ints
 
     @classmethod
-    def of(cls, buffer: bytes, end: int, starts: Ints, sizes: Ints) -> Layout:
+    def of(cls, buffer: bytes, end: int, starts: Ints, sizes: Ints) -> ColumnLayout:
         """Look at the records in the first ``end`` bytes of a buffer.
 
         Raises:
@@ -178,11 +178,13 @@ def decode_columns(
     record_bytes: int | None = None,
     check_crc: bool = False,
     decompress: bool = False,
+    max_body_size: int = MAX_BODY,
 ) -> pa.RecordBatch:
     """The records of a chunk as columns. With ``record_bytes``, what is behind them are their consume-queue entries.
 
     Raises:
         CorruptRecord: the bytes are no records, or a text in them is not UTF-8.
+        BodyNotReadable: a compressed body is not what it says, or larger than ``max_body_size``.
     """
     codes: Ints | None = None
     end = len(buffer) if record_bytes is None else record_bytes
@@ -192,11 +194,11 @@ def decode_columns(
         starts, sizes, codes = parse_entries(buffer[record_bytes:])
         if int(sizes.sum()) != end:
             raise CorruptRecord(0, f"the entries tell of {int(sizes.sum())} bytes of records, and there are {end}")
-    layout = Layout.of(buffer, end, starts, sizes)
+    layout = ColumnLayout.of(buffer, end, starts, sizes)
     if check_crc:
         layout.check_crc()
     try:
-        return _Columns(layout, codes, decompress).batch(columns)
+        return _Columns(layout, codes, decompress, max_body_size).batch(columns)
     except UnicodeDecodeError:
         raise corrupt(buffer[:end]) from None
 
@@ -205,9 +207,10 @@ def decode_columns(
 class _Columns:
     """The columns of one chunk; properties are split once, if any column needs them."""
 
-    layout: Layout
+    layout: ColumnLayout
     codes: Ints | None
     decompress: bool
+    max_body_size: int
     _properties: Properties | None = None
 
     def batch(self, names: Sequence[str]) -> pa.RecordBatch:
@@ -240,7 +243,9 @@ class _Columns:
     def body(self) -> pa.Array:
         layout = self.layout
         bodies = gather(layout.data, layout.bodies, layout.fields["bodyLength"].astype(np.int64), pa.binary())
-        return decompress_bodies(bodies, layout.fields["sysFlag"]) if self.decompress else bodies
+        if not self.decompress:
+            return bodies
+        return decompress_bodies(bodies, layout.fields["sysFlag"], layout.fields["commitLogOffset"], self.max_body_size)
 
     def tags_code(self) -> pa.Array:
         if self.codes is not None:

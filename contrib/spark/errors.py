@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from verniermq.kernel import MessageQueue, VernierMQError, nearest
+from verniermq.kernel import MessageQueue, VernierMQError, is_system_topic, nearest
 
 
 class SparkError(VernierMQError):
@@ -24,7 +24,7 @@ class UnknownOption(SparkError):
 class NoSuchTopic(SparkError):
     def __init__(self, topics: Iterable[str], name_server: str, known: Iterable[str]) -> None:
         names = ", ".join(repr(topic) for topic in topics)
-        some = sorted(topic for topic in known if not topic.startswith(("%", "TBW102", "rmq_sys_")))
+        some = sorted(topic for topic in known if not topic.startswith("%") and not is_system_topic(topic))
         there = f"it has {', '.join(some[:20])}{' …' if len(some) > 20 else ''}" if some else "it has no topics yet"
         super().__init__(f"topic {names} does not exist on the name server {name_server}; {there}")
 

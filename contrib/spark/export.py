@@ -32,7 +32,7 @@ from verniermq.contrib.spark.losses import skipped_in
 from verniermq.contrib.spark.offsets import Offsets, from_json
 from verniermq.contrib.spark.options import ReadOptions
 from verniermq.contrib.spark.plan import Plan
-from verniermq.contrib.spark.progress import Progress
+from verniermq.contrib.spark.progress import ExportProgress
 from verniermq.contrib.spark.session import session
 from verniermq.contrib.spark.tables import group_rows, write_groups, write_topics
 
@@ -98,7 +98,7 @@ class ExportFailed(SparkError):
         super().__init__(f"the export stopped: {why}")
 
 
-def run(export: Export, progress: Progress) -> int:
+def run(export: Export, progress: ExportProgress) -> int:
     """Export until everything is there, or until interrupted; return how many rows.
 
     Raises:
@@ -215,7 +215,7 @@ class Losses:
     export: Export
     first: Offsets
 
-    def tell(self, one: dict[str, Any], query_id: str, progress: Progress) -> None:
+    def tell(self, one: dict[str, Any], query_id: str, progress: ExportProgress) -> None:
         batch = batch_name(query_id, one["batchId"])
         for skipped in skipped_in(self.spark, self.export.out.rstrip("/"), batch, one["sources"][0], self.first):
             progress.skipped(skipped)
@@ -226,7 +226,7 @@ def batch_name(query_id: str, number: int) -> str:
 
 
 def _watch(
-    query: StreamingQuery, export: Export, cluster: Cluster, progress: Progress, losses: Losses | None
+    query: StreamingQuery, export: Export, cluster: Cluster, progress: ExportProgress, losses: Losses | None
 ) -> int:
     seen = -1
     try:

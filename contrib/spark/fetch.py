@@ -17,8 +17,10 @@ from verniermq.contrib.spark.cluster import FIRST_PAUSE, LONGEST_PAUSE, Cluster,
 from verniermq.contrib.spark.errors import BrokerGone, DataLost, SparkError
 from verniermq.contrib.spark.offsets import Span
 from verniermq.contrib.spark.options import ReadOptions
+from verniermq.contrib.spark.requests import ReadQueueRange
 from verniermq.contrib.spark.wire import Wire
 from verniermq.kernel import Command, RemotingError, RequestCode, ResponseCode
+from verniermq.kernel.requests import PullMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 PULL_GROUP: Final = "spark"
 PULL_MESSAGES: Final = 1024
-SUBSCRIPTION_IN_REQUEST: Final = 4
 
 
 @attrs.frozen
@@ -42,7 +43,7 @@ class Chunk:
 class PluginNeeded(SparkError):
     def __init__(self, address: str) -> None:
         super().__init__(
-            f"the broker at {address} does not serve ranges: add \"spark\" to enable in [plugins] of its broker.toml, "
+            f'the broker at {address} does not serve ranges: add "spark" to enable in [plugins] of its broker.toml, '
             "or set the option reader=pull, which is many times slower"
         )
 
@@ -79,6 +80,7 @@ class Fetcher:
                 record_bytes=chunk.record_bytes,
                 check_crc=self._options.check_crc,
                 decompress=self._options.decompress,
+                max_body_size=self._options.max_body_size,
             )
             batch = test.only(batch, columns)
             if batch.num_rows:
@@ -146,16 +148,16 @@ class Fetcher:
                 return
 
     def _range_request(self, span: Span, position: int) -> Command:
-        ext = {
-            "topic": span.queue.topic,
-            "queueId": str(span.queue.queue_id),
-            "beginOffset": str(position),
-            "endOffset": str(span.end),
-            "maxBytes": str(self._options.chunk_bytes),
-        }
-        if self._options.sub_expression:
-            ext |= {"subscription": self._options.sub_expression, "expressionType": self._options.expression_type}
-        return Command.request(RequestCode.READ_QUEUE_RANGE, ext)
+        expression = self._options.sub_expression
+        return ReadQueueRange(
+            topic=span.queue.topic,
+            queue_id=span.queue.queue_id,
+            begin=position,
+            end=span.end,
+            max_bytes=self._options.chunk_bytes,
+            expression=expression or None,
+            expression_type=self._options.expression_type if expression else None,
+        ).command()
 
     def _moved(self, span: Span, position: int, answer: Command) -> int:
         """The offset is not there: go on with the first that is, if messages may be missing. Never go back."""
@@ -177,15 +179,17 @@ class Fetcher:
         code = RequestCode.PULL_MESSAGE
         position = span.begin
         while position < span.end:
-            ext = {
-                "consumerGroup": self._options.group or PULL_GROUP, "topic": span.queue.topic,
-                "queueId": str(span.queue.queue_id), "queueOffset": str(position),
-                "maxMsgNums": str(min(PULL_MESSAGES, span.end - position)), "sysFlag": str(SUBSCRIPTION_IN_REQUEST),
-                "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0",
-                "subscription": self._options.sub_expression or "*",
-                "expressionType": self._options.expression_type,
-            }  # fmt: skip
-            answer = wire.ask(code, ext)
+            pull = PullMessage(
+                group=self._options.group or PULL_GROUP,
+                topic=span.queue.topic,
+                queue_id=span.queue.queue_id,
+                offset=position,
+                max_messages=min(PULL_MESSAGES, span.end - position),
+                sys_flag=PullMessage.SUBSCRIPTION_INCLUDED,
+                expression=self._options.sub_expression or "*",
+                expression_type=self._options.expression_type,
+            )
+            answer = wire.ask(code, pull.ext())
             following = int(answer.ext.get("nextBeginOffset", position))
             if answer.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_NOT_FOUND):
                 position = self._moved(span, position, answer)
@@ -206,5 +210,3 @@ def _before(body: bytes, end: int) -> bytes:
     while position < len(body) and int.from_bytes(body[position + 20 : position + 28], "big") < end:
         position += int.from_bytes(body[position : position + 4], "big")
     return body[:position]
-
-

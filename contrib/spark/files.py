@@ -215,6 +215,7 @@ class FileReader:
                 record_bytes=sum(map(len, pieces)),
                 check_crc=self._options.check_crc,
                 decompress=self._options.decompress,
+                max_body_size=self._options.max_body_size,
             )
             batch = test.only(batch, columns)
             if batch.num_rows:

@@ -13,7 +13,7 @@ from verniermq.kernel import DispatchEvent, SysFlag
 
 
 @attrs.define(slots=True, eq=False)
-class Mark:
+class QueueMark:
     """One queue since the broker started."""
 
     high: int = 0
@@ -41,7 +41,7 @@ class Marks:
     """The marks of all queues, by topic and queue id."""
 
     def __init__(self) -> None:
-        self._marks: dict[tuple[str, int], Mark] = {}
+        self._marks: dict[tuple[str, int], QueueMark] = {}
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -55,7 +55,7 @@ class Marks:
             key = (event.topic, event.queue_id)
             mark = marks.get(key)
             if mark is None:
-                mark = marks[key] = Mark()
+                mark = marks[key] = QueueMark()
             offset = event.queue_offset
             if offset >= mark.high:
                 mark.high = offset + 1
@@ -66,8 +66,8 @@ class Marks:
                 if event.reconsume_times:
                     mark.retried += 1
 
-    def get(self, topic: str, queue_id: int) -> Mark:
-        return self._marks.get((topic, queue_id)) or Mark()
+    def get(self, topic: str, queue_id: int) -> QueueMark:
+        return self._marks.get((topic, queue_id)) or QueueMark()
 
     def forget(self, topics: Iterable[str]) -> None:
         """These topics are gone; new ones of the same name begin at offset 0."""

@@ -14,11 +14,10 @@ from typing import Any, Final, TypeVar
 import attrs
 import orjson
 
-from verniermq.contrib.spark.cluster import is_system_topic
 from verniermq.contrib.spark.errors import BadOption, UnknownOption
 from verniermq.contrib.spark.offsets import EARLIEST, LATEST, Offsets, from_json
 from verniermq.contrib.spark.schema import COLUMNS
-from verniermq.kernel import MessageQueue, parse_address
+from verniermq.kernel import MAX_BODY, MessageQueue, is_system_topic, parse_address
 
 Value = TypeVar("Value")
 
@@ -28,8 +27,8 @@ MIB: Final = 1 << 20
 READ: Final = (
     "nameServer", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss", "includeHeaders", "subExpression",
-    "expressionType", "columns", "pushFilters", "path", "reader", "chunkSize", "retryTimeout", "decompress", "checkCrc",
-    "group",
+    "expressionType", "columns", "pushFilters", "path", "reader", "chunkSize", "retryTimeout", "decompress",
+    "maxBodySize", "checkCrc", "group",
 )  # fmt: skip
 WRITE: Final = ("nameServer", "topic", "producerGroup", "batchSize", "retryTimeout", "writeId", "checkpointLocation")
 OF_SPARK: Final = ("checkpointLocation", "__datasource_name__")
@@ -142,6 +141,7 @@ class ReadOptions:
     chunk_bytes: int
     retry_seconds: float
     decompress: bool
+    max_body_size: int
     check_crc: bool
     group: str
 
@@ -175,6 +175,7 @@ class ReadOptions:
             chunk_bytes=options.number("chunkSize", 2 * MIB, least=1 << 16),
             retry_seconds=options.seconds("retryTimeout", 30.0),
             decompress=options.flag("decompress", True),
+            max_body_size=options.number("maxBodySize", MAX_BODY, least=1),
             check_crc=options.flag("checkCrc", False),
             group=group,
         )

@@ -21,18 +21,19 @@ import orjson
 
 from verniermq.contrib.spark.marks import Marks
 from verniermq.contrib.spark.ranges import RangeRead
+from verniermq.contrib.spark.requests import GetQueueRanges, ReadQueueRange
 from verniermq.kernel import (
     MATCH_ALL,
-    Broker,
     Command,
     Connection,
+    Context,
     Declaration,
     DispatchEvent,
-    Handler,
     InvalidParameter,
     MessageFilter,
     NoPermission,
     Perm,
+    Registry,
     RequestCode,
     ResponseCode,
     Size,
@@ -40,10 +41,13 @@ from verniermq.kernel import (
     TopicConfig,
     gathered,
     hookimpl,
+    in_steps,
     setting,
 )
 
 MIB: Final = 1 << 20
+TOPICS_PER_STEP: Final = 4
+"""Topics whose queues are looked at before others have a turn."""
 SMALLEST_CHUNK: Final = 1 << 16
 
 
@@ -65,19 +69,24 @@ class Config:
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
-        api=1, config=Config, summary="Serves whole ranges of a queue to Spark, and keeps figures of every queue."
+        api=1,
+        config=Config,
+        summary="Serves whole ranges of a queue to Spark, and keeps figures of every queue.",
+        requests=(RequestCode.READ_QUEUE_RANGE, RequestCode.GET_QUEUE_RANGES),
     )
     config: Config
+    broker: Context
     marks: Marks = attrs.field(factory=Marks, init=False)
     served_records: int = attrs.field(default=0, init=False)
     served_bytes: int = attrs.field(default=0, init=False)
-    _broker: Broker = attrs.field(init=False)
     _threads: anyio.CapacityLimiter = attrs.field(init=False)
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
+    def __attrs_post_init__(self) -> None:
         self._threads = anyio.CapacityLimiter(self.config.threads)
+
+    def setup(self, registry: Registry) -> None:
+        registry.handler(RequestCode.READ_QUEUE_RANGE, self.read_range, ReadQueueRange)
+        registry.handler(RequestCode.GET_QUEUE_RANGES, self.ranges, GetQueueRanges)
 
     @hookimpl
     @gathered
@@ -87,19 +96,12 @@ class Plugin:
     @hookimpl
     def topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
         if deleted:
-            self._broker.catch_up()  # what is still to be counted belongs to the old ones
+            self.broker.catch_up()  # what is still to be counted belongs to the old ones
             self.marks.forget(deleted)
 
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        return {
-            RequestCode.READ_QUEUE_RANGE: self.read_range,
-            RequestCode.GET_QUEUE_RANGES: self.ranges,
-        }
-
-    @hookimpl
-    def runtime_info(self, broker: Broker) -> Mapping[str, str]:
-        broker.catch_up()
+    @hookimpl(optionalhook=True)
+    def runtime_info(self) -> Mapping[str, str]:
+        self.broker.catch_up()
         messages, size = self.marks.totals()
         return {
             "sparkQueues": str(len(self.marks)),
@@ -112,23 +114,23 @@ class Plugin:
     # --- READ_QUEUE_RANGE ------------------------------------------------------------------
 
     async def read_range(self, request: Command, connection: Connection) -> Command:
-        topic, queue_id = request.text("topic"), request.integer("queueId")
-        begin, end = request.integer("beginOffset"), request.integer("endOffset")
+        asked = ReadQueueRange.of(request)
+        topic, queue_id, begin, end = asked.topic, asked.queue_id, asked.begin, asked.end
         largest = self.config.chunk_size
-        max_bytes = min(max(request.integer("maxBytes", largest), SMALLEST_CHUNK), largest)
+        max_bytes = min(max(largest if asked.max_bytes is None else asked.max_bytes, SMALLEST_CHUNK), largest)
         if end <= begin:
             raise InvalidParameter(f"endOffset {end} is not beyond beginOffset {begin}; it counts as exclusive")
-        if not self._broker.topics.get(topic).perm & Perm.READ:
+        if not self.broker.topics.get(topic).perm & Perm.READ:
             raise NoPermission(f"topic {topic!r} may not be read")
-        wanted = self._filter(request, topic)
-        queue = self._broker.store.queue(topic, queue_id)
+        wanted = self._filter(asked)
+        queue = self.broker.store.queue(topic, queue_id)
         if queue is None or not queue.min_offset <= begin < queue.max_offset:
             return self._moved(request, topic, queue_id)
-        read = RangeRead.begin_at(self._broker.store, queue, begin, min(end, queue.max_offset), wanted, max_bytes)
+        read = RangeRead.begin_at(self.broker.store, queue, begin, min(end, queue.max_offset), wanted, max_bytes)
         chunk = await anyio.to_thread.run_sync(read.finish, limiter=self._threads)
         if chunk is None:
             # Retention took the first record while the queue still listed it.
-            queue.raise_minimum(self._broker.store.start)
+            queue.raise_minimum(self.broker.store.start)
             return self._moved(request, topic, queue_id)
         record_bytes = chunk.record_bytes
         self.served_records += len(chunk.entries) // 20
@@ -140,16 +142,14 @@ class Plugin:
         }
         return request.reply(ResponseCode.SUCCESS, ext, [*chunk.records, chunk.entries])
 
-    def _filter(self, request: Command, topic: str) -> MessageFilter:
-        expression = request.text("subscription", "")
-        if not expression:
+    def _filter(self, asked: ReadQueueRange) -> MessageFilter:
+        if not asked.expression:
             return MATCH_ALL
-        kind = request.text("expressionType", "") or "TAG"
-        return self._broker.compile_filter(Subscription(topic, expression, kind))
+        return self.broker.compile_filter(Subscription(asked.topic, asked.expression, asked.expression_type or "TAG"))
 
     def _moved(self, request: Command, topic: str, queue_id: int) -> Command:
         bounds = self._bounds(topic, queue_id)
-        begin = request.integer("beginOffset")
+        begin = ReadQueueRange.of(request).begin
         remark = (
             f"offset {begin} of queue {queue_id} of topic {topic!r} is not there: "
             f"the queue has {bounds['minOffset']} to {bounds['maxOffset']}"
@@ -158,7 +158,7 @@ class Plugin:
         return request.reply(ResponseCode.PULL_OFFSET_MOVED, ext, remark=remark)
 
     def _bounds(self, topic: str, queue_id: int) -> dict[str, str]:
-        store = self._broker.store
+        store = self.broker.store
         return {
             "minOffset": str(store.min_offset(topic, queue_id)),
             "maxOffset": str(store.max_offset(topic, queue_id)),
@@ -166,22 +166,29 @@ class Plugin:
 
     # --- GET_QUEUE_RANGES ------------------------------------------------------------------
 
-    def ranges(self, request: Command, connection: Connection) -> Command:
+    async def ranges(self, request: Command, connection: Connection) -> Command:
         """Where queues begin and end: all, or of the topics in the body, a JSON list; with ``groups`` how far each is.
 
         Topics that do not exist are left out.
         """
-        self._broker.catch_up()
-        topics: Iterable[TopicConfig] = self._broker.topics
-        if request.body:
-            topics = [found for name in _names(request.body) if (found := self._broker.topics.find(name)) is not None]
-        body: dict[str, Any] = {"topics": {topic.name: self._queues(topic) for topic in topics}}
-        if request.boolean("groups", False):
-            body["groups"] = self._groups()
+        self.broker.catch_up()
+        topics: Iterable[TopicConfig] = self.broker.topics
+        asked = GetQueueRanges.of(request)
+        if asked.topics is not None:
+            names = dict.fromkeys(asked.topics)
+            topics = [found for name in names if (found := self.broker.topics.find(name)) is not None]
+        # Encoded one by one: all of them at once would hold up everybody else.
+        encoded = {
+            topic.name: orjson.Fragment(orjson.dumps(self._queues(topic)))
+            async for topic in in_steps(topics, TOPICS_PER_STEP)
+        }
+        body: dict[str, Any] = {"topics": encoded}
+        if asked.groups:
+            body["groups"] = await self._groups()
         return request.reply(body=orjson.dumps(body))
 
     def _queues(self, topic: TopicConfig) -> dict[str, dict[str, int]]:
-        store = self._broker.store
+        store = self.broker.store
         return {
             str(queue_id): {
                 "min": store.min_offset(topic.name, queue_id),
@@ -191,20 +198,10 @@ class Plugin:
             for queue_id in range(topic.queues)
         }
 
-    def _groups(self) -> dict[str, dict[str, dict[str, int]]]:
+    async def _groups(self) -> dict[str, dict[str, orjson.Fragment]]:
         """Group → topic → queue → the next offset that the group will consume."""
-        groups: dict[str, dict[str, dict[str, int]]] = {}
-        for key, queues in self._broker.offsets.as_json()["offsetTable"].items():
-            topic, _, group = key.partition("@")
-            groups.setdefault(group, {})[topic] = {str(queue): offset for queue, offset in queues.items()}
+        groups: dict[str, dict[str, orjson.Fragment]] = {}
+        async for topic, group, queues in in_steps(self.broker.offsets):
+            encoded = orjson.dumps(queues, option=orjson.OPT_NON_STR_KEYS)
+            groups.setdefault(group, {})[topic] = orjson.Fragment(encoded)
         return groups
-
-
-def _names(body: bytes) -> list[str]:
-    try:
-        names = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidParameter(f"the body is no JSON: {error}") from None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidParameter("the body is no list of topic names")
-    return names

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from verniermq.contrib.spark.losses import Skipped
 
 
-class Progress:
+class ExportProgress:
     """A bar on a terminal; one line per batch where there is none."""
 
     def __init__(self, console: Console) -> None:

@@ -52,7 +52,7 @@ _STEP: Final = struct.Struct(">" + _PLACE * STEP)
 
 
 @attrs.frozen
-class Chunk:
+class RangeChunk:
     """What one answer carries."""
 
     next_offset: int
@@ -82,12 +82,12 @@ class RangeRead:
         entries = queue.read(begin, min(end - begin, MOST_ENTRIES))
         return cls(store, begin, entries, wanted, max_bytes)
 
-    def finish(self) -> Chunk | None:
+    def finish(self) -> RangeChunk | None:
         """Gather the records; ``None`` when the first is not in the log any more. For a worker thread."""
         if self.wanted is not MATCH_ALL:
             return self._filtered()
         count, records = self._read(self.max_bytes)
-        return Chunk(self.begin + count, records, self.entries[: count * ENTRY.size]) if count else None
+        return RangeChunk(self.begin + count, records, self.entries[: count * ENTRY.size]) if count else None
 
     def _read(self, budget: int) -> tuple[int, list[bytes]]:
         """How many records fit, and their bytes, in as few pieces as they lie in."""
@@ -141,7 +141,7 @@ class RangeRead:
             first = following
         return pieces
 
-    def _filtered(self) -> Chunk | None:
+    def _filtered(self) -> RangeChunk | None:
         """The same for what passes a filter; the tag's hash decides without a look at the record."""
         codes, test = self.wanted.tag_codes, self.wanted.test
         records: list[bytes] = []
@@ -165,8 +165,8 @@ class RangeRead:
         return self._chunk(offset, records, entries)
 
     @staticmethod
-    def _chunk(offset: int, records: Sequence[bytes], entries: Iterable[bytes]) -> Chunk:
-        return Chunk(offset, records, b"".join(entries))
+    def _chunk(offset: int, records: Sequence[bytes], entries: Iterable[bytes]) -> RangeChunk:
+        return RangeChunk(offset, records, b"".join(entries))
 
 
 def _position(entries: bytes, number: int) -> int:

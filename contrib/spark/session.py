@@ -34,9 +34,7 @@ JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_che
 """Arrow in Java checks every single access, and Spark has tested for nulls already. Our batches come from Arrow."""
 
 
-def session(
-    master: str | None = None, conf: Mapping[str, str] | None = None, name: str = "verniermq"
-) -> SparkSession:
+def session(master: str | None = None, conf: Mapping[str, str] | None = None, name: str = "verniermq") -> SparkSession:
     """Start Spark, or take the session that runs already, and register the source.
 
     On a cluster the package travels along: executors need Python, pyarrow, numpy and VernierMQ's own dependencies.

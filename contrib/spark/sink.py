@@ -25,10 +25,10 @@ import attrs
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from verniermq.contrib.spark.cluster import NEW_QUEUES, TEMPLATE, Cluster, expect
+from verniermq.contrib.spark.cluster import NEW_QUEUES, Cluster, expect
 from verniermq.contrib.spark.errors import BadOption, SparkError
 from verniermq.contrib.spark.options import WriteOptions
-from verniermq.kernel import MessageQueue, Property, RequestCode, format_properties
+from verniermq.kernel import AUTO_CREATE_TOPIC, MessageQueue, Property, RequestCode, format_properties
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +111,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 def send_all(options: WriteOptions, place: str, batches: Iterator[pa.RecordBatch]) -> Sent:
     """Send every row; runs in a task."""
-    sender = Sender(options, place)
+    sender = RowSender(options, place)
     try:
         for batch in batches:
             sender.add(batch)
@@ -121,7 +121,7 @@ def send_all(options: WriteOptions, place: str, batches: Iterator[pa.RecordBatch
         sender.close()
 
 
-class Sender:
+class RowSender:
     """Gathers messages per topic and queue, and sends each gathering as one request."""
 
     def __init__(self, options: WriteOptions, place: str) -> None:
@@ -198,7 +198,7 @@ class Sender:
             queue = self._queue(topic, queue_id)
             address = self._cluster.address(queue)
             ext = {
-                "a": self.options.producer_group, "b": topic, "c": TEMPLATE, "d": str(NEW_QUEUES),
+                "a": self.options.producer_group, "b": topic, "c": AUTO_CREATE_TOPIC, "d": str(NEW_QUEUES),
                 "e": str(queue.queue_id), "f": "0", "g": str(int(time.time() * 1000)), "h": "0", "i": "", "j": "0",
                 "k": "false", "n": queue.broker_name, **more,
             }  # fmt: skip

@@ -12,13 +12,15 @@
 Timestamps choose only the file to begin with, which may be a gigabyte before the end. So VernierMQ adds, where
 RocketMQ leaves zeros, the exact offsets before which the log and the consume queues are durable::
 
-        64      8  "VERNIER1"
+        64      8  "VERNIER2"; before it was "VERNIER1", with other numbers at 128
         72     40  a copy of bytes 0 to 39: another broker that ran since has changed them
        112      8  the log is on the disk before this offset
        120      8  the consume queues are on the disk, and complete, for every record before this offset
-       128      8  number of consume queues at an orderly stop, -1 while running
-       136      8  number of their files
+       128      8  how many entries the consume queues' files hold for those records, -1 if that is not known
+       136      8  0
        144      4  CRC-32 of bytes 64 to 143
+
+The number of entries is what tells that a queue, a file or the end of one is missing: each of them makes it smaller.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ from pathlib import Path
 
 import attrs
 
-from verniermq.kernel.commitlog.mapped import sync_directory
+from verniermq.kernel.commitlog.mapped import sync_directory, write_all
 
 SIZE = 4096
 _APACHE = struct.Struct(">5q")
 _OURS_AT = 64
 _OURS = struct.Struct(">8s40s4q")
-_MARK = b"VERNIER1"
+_MARK = b"VERNIER2"
+_MARKS = (_MARK, b"VERNIER1")
 _CRC = struct.Struct(">I")
 
 SAFETY_MS = 3000
@@ -56,8 +59,8 @@ class Checkpoint:
     """The log is on the disk before this offset; ``None`` when the file does not say."""
     queues_durable: int | None = None
     """The queues are on the disk for every record before this offset."""
-    queues: int = -1
-    queue_files: int = -1
+    entries: int = -1
+    """How many entries the queues' files hold for those records; -1 if that is not known."""
 
     @property
     def min_timestamp(self) -> int:
@@ -76,11 +79,11 @@ class Checkpoint:
         found = cls(*_APACHE.unpack_from(content))
         end = _OURS_AT + _OURS.size
         if len(content) >= end + _CRC.size:
-            mark, copy, log, indexed, queues, files = _OURS.unpack_from(content, _OURS_AT)
+            mark, copy, log, indexed, entries, _ = _OURS.unpack_from(content, _OURS_AT)
             (crc,) = _CRC.unpack_from(content, end)
-            if mark == _MARK and crc == zlib.crc32(content[_OURS_AT:end]) and copy == content[: _APACHE.size]:
+            if mark in _MARKS and crc == zlib.crc32(content[_OURS_AT:end]) and copy == content[: _APACHE.size]:
                 found.log_durable, found.queues_durable = log, indexed
-                found.queues, found.queue_files = queues, files
+                found.entries = entries if mark == _MARK else -1
         return found
 
     def save(self, path: Path) -> None:
@@ -101,14 +104,14 @@ class Checkpoint:
                 bytes(content[: _APACHE.size]),
                 self.log_durable,
                 self.queues_durable,
-                self.queues,
-                self.queue_files,
+                self.entries,
+                0,
             )
             content[_OURS_AT : _OURS_AT + len(ours) + _CRC.size] = ours + _CRC.pack(zlib.crc32(ours))
         is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            os.pwrite(descriptor, content, 0)
+            write_all(descriptor, content, 0)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -39,6 +39,8 @@ class ColdReads:
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._threads = anyio.CapacityLimiter(THREADS)
+        self.longest = 0.0
+        """Seconds that a fetch took at most."""
 
     @property
     def fresh_from(self) -> int:
@@ -58,7 +60,9 @@ class ColdReads:
         Raises:
             OSError: the disk failed.
         """
+        begun = anyio.current_time()
         await anyio.to_thread.run_sync(self._fetch, spans, limiter=self._threads)
+        self.longest = max(self.longest, anyio.current_time() - begun)
 
     def _spans(self, places: Iterable[tuple[int, int]], fresh: int) -> list[Span]:
         """Old places joined to pieces."""

@@ -9,11 +9,10 @@ did not stop in order.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from pathlib import Path
 
-from verniermq.kernel.commitlog.mapped import sync_directory
+from verniermq.kernel.commitlog.mapped import sync_directory, write_all
 from verniermq.kernel.errors import StoreLocked
 
 _held: set[tuple[int, int]] = set()
@@ -28,6 +27,8 @@ class StoreLock:
     """
 
     def __init__(self, root: Path) -> None:
+        import fcntl  # which only Unix has: clients, which import the kernel's types, run elsewhere too
+
         path = root / "lock"
         try:
             stat = path.stat()
@@ -45,10 +46,14 @@ class StoreLock:
                 raise StoreLocked(root) from None
             raise
         stat = os.fstat(self._descriptor)
+        if stat.st_size == 0:
+            try:
+                write_all(self._descriptor, b"lock", 0)
+            except OSError:
+                os.close(self._descriptor)
+                raise
         self._identity = (stat.st_dev, stat.st_ino)
         _held.add(self._identity)
-        if stat.st_size == 0:
-            os.pwrite(self._descriptor, b"lock", 0)
 
     def release(self) -> None:
         if self._descriptor >= 0:
@@ -72,7 +77,7 @@ class AbortMark:
         self._path.with_name("abort.bak").touch()
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            os.write(descriptor, str(os.getpid()).encode())
+            write_all(descriptor, str(os.getpid()).encode(), 0)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

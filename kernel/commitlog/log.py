@@ -13,7 +13,9 @@ log ends after a crash: see ``flush.py`` and ``recovery.py``.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable
 from mmap import mmap
@@ -21,7 +23,15 @@ from pathlib import Path
 
 import attrs
 
-from verniermq.kernel.commitlog.mapped import MappedFile, clear_from, file_name, file_starts, sync_directory
+from verniermq.kernel.commitlog.mapped import (
+    LARGEST_FOLIO,
+    MappedFile,
+    clear_from,
+    file_name,
+    file_starts,
+    sync_data,
+    sync_directory,
+)
 from verniermq.kernel.commitlog.readmaps import ReadMaps
 from verniermq.kernel.commitlog.record import BLANK_SIZE, pack_blank
 from verniermq.kernel.errors import MessageTooLarge, SegmentSizeMismatch, StoreNotWritable
@@ -66,7 +76,11 @@ class CommitLog:
         self._tip: tuple[int, mmap | None] = (0, None)
         """Both of them, for readers in other threads: they must fit together."""
         self.room = 0
-        """An append that would end beyond this must call :meth:`make_room` first."""
+        """An append that would end beyond this must call :meth:`make_room` first. Never more than is reserved."""
+        self._by_call = False
+        """Whether appends are written by calls up to there, which can fail, and not stored into the map."""
+        self._stained = False
+        """Whether an append that failed may have left something behind the end."""
         self.came_ahead: Callable[[], None] | None = None
         """Called now and then when the log has grown: time to call :meth:`get_ready` in a thread."""
         self._ready = 0
@@ -139,45 +153,75 @@ class CommitLog:
             raise MessageTooLarge(size, self.segment_size - BLANK_SIZE)
         try:
             position = self.end - self.base
+            if self._stained:
+                clear_from(active.path, position)  # no shorter record may end where a part of it looks like the next
+                self._stained = False
             if position + size + BLANK_SIZE > self.segment_size:
-                self._roll(active, position)
+                self._roll(position)
                 active, position = self._active or active, 0
             if position + size + BLANK_SIZE > active.reserved:
                 self._reserve(active, position + size + BLANK_SIZE)
+            self._by_call = not active.stores_are_safe()
         except OSError as error:
-            raise StoreNotWritable(
-                f"the commit log cannot grow in {self.directory}: {error.strerror or error}; free some disk space"
-            ) from error
-        self.room = self.base + min(position + size + AHEAD, active.reserved, self.segment_size - BLANK_SIZE)
+            raise self._cannot_grow(error) from error
+        # A disk that is nearly full is looked at before each append.
+        ahead = 0 if self._by_call and active.in_place else AHEAD
+        self.room = self.base + min(position + size + ahead, active.reserved, self.segment_size - BLANK_SIZE)
         if self.came_ahead is not None:
             self.came_ahead()
         return self.end
 
     def _reserve(self, file: MappedFile, needed: int) -> None:
-        try:
-            file.reserve(min(needed + RESERVE_STEP, self.segment_size))
-        except OSError:
-            file.reserve(needed)  # a nearly full disk may still have room for this one
+        if file.stores_are_safe():
+            try:
+                file.reserve(needed + RESERVE_STEP)
+            except OSError:
+                pass  # what is beyond somebody's quota may still have room for this one
+            else:
+                return
+        file.reserve(needed)  # of a nearly full disk no more than that: the queues need some too
+
+    def _cannot_grow(self, error: OSError) -> StoreNotWritable:
+        cure = "free some disk space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "look after the disk"
+        return StoreNotWritable(f"the commit log cannot grow in {self.directory}: {error.strerror or error}; {cure}")
 
     def write(self, prefix: bytes, rest: bytes) -> None:
         """Put records at the end; :meth:`make_room` has seen to their room.
 
         ``prefix``, the first one's size and magic, goes last: killed in between, we leave no record that only
         looks whole, and of several either all or none.
+
+        Raises:
+            StoreNotWritable: the disk has no room; the next append asks again.
         """
         start = self.end - self.base
         middle = start + len(prefix)
         stop = middle + len(rest)
-        self.buffer[middle:stop] = rest
-        self.buffer[start:middle] = prefix
+        if not self._by_call:
+            self.buffer[middle:stop] = rest
+            self.buffer[start:middle] = prefix
+        else:
+            try:
+                self._write_by_call(rest, middle)
+                self._write_by_call(prefix, start)
+            except OSError as error:
+                raise self._cannot_grow(error) from error
         self.end = self.base + stop
 
-    def _roll(self, full: MappedFile, position: int) -> None:
+    def _write_by_call(self, data: bytes, position: int) -> None:
+        assert self._active is not None, "make_room comes before"
+        try:
+            self._active.write(data, position)
+        except OSError:
+            self._stained = True
+            self.room = self.end
+            raise
+
+    def _roll(self, position: int) -> None:
         # The new file first: if the disk refuses it, the full one is as before, and the next append tries again.
         following = self.prepare_next()
         self._reserve(following, BLANK_SIZE)
-        full.reserve(position + BLANK_SIZE)
-        full.map[position : position + BLANK_SIZE] = pack_blank(self.segment_size - position)
+        self._write_by_call(pack_blank(self.segment_size - position), position)
         self._activate(following, following.start)
         logger.debug("segment rolled offset=%d", following.start)
 
@@ -189,8 +233,9 @@ class CommitLog:
         self.buffer = file.map
         self._tip = (file.start, file.map)
         self.end = end
-        file.reserved = max(file.reserved, end - file.start)
-        self.room = min(self.base + file.reserved, self.base + self.segment_size - BLANK_SIZE)
+        # Of the piece that the end lies in, a part may have no blocks yet: it is reserved as a whole.
+        file.reserved = max(file.reserved, (end - file.start) // LARGEST_FOLIO * LARGEST_FOLIO)
+        self.room = end
 
     def get_ready(self) -> None:
         """Have the pages in memory that are written next, and the next segment made when this one is half full.
@@ -207,7 +252,7 @@ class CommitLog:
             start = max(self.end, self._ready)
             self._ready = min(self.room + AHEAD, active.start + self.segment_size)
             active.fetch(start - active.start, self._ready - start)
-            if active.reserved * 2 >= self.segment_size:
+            if (self.room - active.start) * 2 >= self.segment_size:
                 self.prepare_next()
 
     def prepare_next(self) -> MappedFile:
@@ -235,6 +280,20 @@ class CommitLog:
                 if file.start + self.segment_size <= end and file in self._unsynced:
                     self._unsynced.remove(file)  # it is full: nothing will be written to it again
         return end
+
+    def sync_from(self, offset: int) -> None:
+        """Make all files durable from the one that has ``offset`` on, whoever wrote them. Blocks.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        for start in file_starts(self.directory):
+            if start + self.segment_size > offset:
+                descriptor = os.open(self._path(start), os.O_RDONLY)
+                try:
+                    sync_data(descriptor)
+                finally:
+                    os.close(descriptor)
 
     def let_go(self) -> None:
         """Keep the log's end in our memory and nothing else of it. For a worker thread, now and then."""

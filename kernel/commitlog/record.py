@@ -66,6 +66,8 @@ HOST_BITS: Final = {
 
 HOST_MASK: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 SYS_FLAG_POSITION: Final = 36
+START_OF_RECORD: Final = struct.Struct(">iIi16xqi")
+"""Size, magic, checksum, commit-log offset, system flag."""
 SMALLEST: Final = HEADS[8, 8].size + 1 + 2
 """A record without body, topic and properties."""
 
@@ -108,7 +110,7 @@ def pack_record(
 ) -> bytes:
     """The bytes of one record; ``magic`` and ``topic`` come from :func:`topic_field`.
 
-    :class:`~verniermq.kernel.commitlog.append.Appender` makes the same bytes in a faster way.
+    :class:`~verniermq.kernel.store.appender.Appender` makes the same bytes in a faster way.
 
     Raises:
         struct.error: a number does not fit into its field.
@@ -148,7 +150,7 @@ def pack_blank(remaining: int) -> bytes:
     return SIZE_AND_MAGIC.pack(remaining, MAGIC_BLANK)
 
 
-class Layout(NamedTuple):
+class RecordLayout(NamedTuple):
     """Where the parts of one record lie in a buffer, and the numbers of its head (a tuple: a scan makes millions)."""
 
     start: int
@@ -175,7 +177,7 @@ class Layout(NamedTuple):
     properties_length: int
 
 
-def layout(buffer: Buffer, position: int, limit: int | None = None) -> Layout:
+def layout(buffer: Buffer, position: int, limit: int | None = None) -> RecordLayout:
     """Find the parts of the record at ``position``; ``limit`` is where the buffer ends for this record.
 
     Raises:
@@ -209,7 +211,7 @@ def layout(buffer: Buffer, position: int, limit: int | None = None) -> Layout:
     (properties_length,) = _LENGTH16.unpack_from(buffer, properties - 2)
     if properties + properties_length != stop:
         raise CorruptRecord(position, f"its parts end {properties + properties_length - stop:+} bytes from its own end")
-    return Layout._make((position, *fields, body, topic, topic_length, properties, properties_length))
+    return RecordLayout._make((position, *fields, body, topic, topic_length, properties, properties_length))
 
 
 def decode(buffer: Buffer, position: int = 0, limit: int | None = None) -> StoredMessage:
@@ -260,7 +262,11 @@ def decode_all(buffer: Buffer) -> list[StoredMessage]:
 
 
 def properties_of(record: bytes) -> dict[str, str]:
-    """The properties of one whole record, without looking at anything else."""
+    """The properties of one record, without looking at anything else.
+
+    Raises:
+        CorruptRecord: its parts do not add up.
+    """
     _, magic = SIZE_AND_MAGIC.unpack_from(record)
     at = 84  # of the body's length, if both addresses are IPv4
     flags = record[39]
@@ -269,6 +275,8 @@ def properties_of(record: bytes) -> dict[str, str]:
     if flags & SysFlag.STORE_HOST_V6:
         at += 12
     at += 4 + int.from_bytes(record[at : at + 4], "big")
+    if at >= len(record):
+        raise CorruptRecord(0, f"it claims to have more than its {len(record)} bytes")
     at += 3 + record[at] if magic == MAGIC_V1 else 4 + int.from_bytes(record[at : at + 2], "big")
     return parse_properties(record[at:].decode("utf-8", "replace"))
 

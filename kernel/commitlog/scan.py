@@ -7,14 +7,11 @@ import re
 from collections.abc import Iterator
 from mmap import mmap
 
+from verniermq.kernel.commitlog.integrity import NothingWritten, whole_record_at
 from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.mapped import written_end
-from verniermq.kernel.commitlog.record import MAGIC_FAMILY, MAGIC_V1, MAGIC_V2, SIZE_AND_MAGIC, Layout
-from verniermq.kernel.commitlog.whole import NothingWritten, whole_record_at
-from verniermq.kernel.dispatch.dispatcher import Dispatcher
-from verniermq.kernel.dispatch.event import DispatchEvent
+from verniermq.kernel.commitlog.record import MAGIC_FAMILY, MAGIC_V1, MAGIC_V2, SIZE_AND_MAGIC, RecordLayout
 from verniermq.kernel.errors import CorruptRecord, StoreError
-from verniermq.kernel.message import parse_properties
 
 # Not mmap.find: before Python 3.11.4 it reads the byte behind the map when it searches to the end, and dies of it.
 _MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MAGIC_V1, MAGIC_V2)))
@@ -39,7 +36,7 @@ class Scan:
         self.why: CorruptRecord = NothingWritten(start)
         self._log = log
 
-    def __iter__(self) -> Iterator[tuple[mmap, Layout]]:
+    def __iter__(self) -> Iterator[tuple[mmap, RecordLayout]]:
         size = self._log.segment_size
         offset = self.end
         while True:
@@ -72,31 +69,8 @@ def bytes_from(log: CommitLog, offset: int) -> int:
     return 0
 
 
-def topic_of(buffer: mmap, found: Layout) -> str:
+def topic_of(buffer: mmap, found: RecordLayout) -> str:
     return str(buffer[found.topic : found.topic + found.topic_length], "utf-8", "replace")
-
-
-def event_of(buffer: mmap, found: Layout, dispatcher: Dispatcher) -> DispatchEvent:
-    """What a dispatch of this record tells."""
-    topic = topic_of(buffer, found)
-    text = str(buffer[found.properties : found.properties + found.properties_length], "utf-8", "replace")
-    properties = parse_properties(text)
-    return DispatchEvent(
-        commit_log_offset=found.commit_log_offset,
-        size=found.size,
-        queue_id=found.queue_id,
-        queue_offset=found.queue_offset,
-        store_timestamp=found.store_timestamp,
-        store_host=found.store_host,
-        topic=topic,
-        tags_code=dispatcher.tags_code_of(topic, properties, found.store_timestamp),
-        sys_flag=found.sys_flag,
-        prepared_transaction_offset=found.prepared_transaction_offset,
-        properties=properties,
-        born_timestamp=found.born_timestamp,
-        body_size=found.body_length,
-        reconsume_times=found.reconsume_times,
-    )
 
 
 def newer_magic(log: CommitLog, offset: int) -> int | None:
@@ -111,7 +85,7 @@ def newer_magic(log: CommitLog, offset: int) -> int | None:
     return magic if is_newer else None
 
 
-def whole_records_after(log: CommitLog, offset: int) -> Iterator[tuple[mmap, Layout]]:
+def whole_records_after(log: CommitLog, offset: int) -> Iterator[tuple[mmap, RecordLayout]]:
     """Look for whole records behind bytes that are none, by their magic; holes in the files are skipped."""
     size = log.segment_size
     for base in log.load():

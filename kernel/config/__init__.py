@@ -1,14 +1,13 @@
 """Configuration: ``broker.toml``, environment variables and flags, read into frozen attrs classes.
 
 Read in this order: ``units`` (sizes and durations), ``fields`` (what a setting is), ``schema`` (the kernel's own),
-``structure`` (tables into classes, with exact complaints), ``load`` (the whole), ``render`` (the file's text).
+``structure`` (tables into classes, with exact complaints), ``load`` (the whole).
 """
 
-from verniermq.kernel.config.configuration import RESERVED_PLUGIN_KEYS, Configuration, Origin
+from verniermq.kernel.config.configuration import RESERVED_PLUGIN_KEYS, Configuration, Origin, put
 from verniermq.kernel.config.environment import CONFIG_VARIABLE, variable
-from verniermq.kernel.config.fields import SECRET, Setting, setting, settings_of
-from verniermq.kernel.config.load import load
-from verniermq.kernel.config.render import render, render_effective
+from verniermq.kernel.config.fields import SECRET, Setting, setting, settings_of, without_secrets
+from verniermq.kernel.config.load import configuration_of, load
 from verniermq.kernel.config.schema import (
     SECTIONS,
     BrokerSettings,
@@ -58,15 +57,16 @@ __all__ = [
     "StoreSettings",
     "TlsSettings",
     "TopicSettings",
+    "configuration_of",
     "format_duration",
     "format_size",
     "load",
     "parse_duration",
     "parse_size",
-    "render",
-    "render_effective",
+    "put",
     "setting",
     "settings_of",
     "structure",
     "variable",
+    "without_secrets",
 ]

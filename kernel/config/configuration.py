@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from verniermq.kernel.config.environment import plugin_variables, refuse_variable, variable
+from verniermq.kernel.config.environment import FILE_SUFFIX, plugin_variables, refuse_variable, text_of, variable
 from verniermq.kernel.config.fields import settings_of
 from verniermq.kernel.config.schema import (
     BrokerSettings,
@@ -49,6 +49,8 @@ class Origin:
     """Dotted key → the environment variable or flag that gave it."""
     plugin_environment: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """``VERNIERMQ_PLUGINS_…`` variables; which key they mean is known once the plugins' classes are."""
+    files: tuple[str, ...] = ()
+    """What was read: ``broker.toml``, and what variables with ``_FILE`` name."""
 
 
 @attrs.frozen
@@ -114,14 +116,15 @@ class Configuration:
             variables.update(plugin_variables(name, cls))
         unread = tuple(variable(f"plugins.{name}") + "_" for name, cls in known.items() if cls is None)
         for name in self.origin.plugin_environment:
-            if name not in variables and not name.startswith(unread):
+            if not {name, name.removesuffix(FILE_SUFFIX)} & variables and not name.startswith(unread):
                 refuse_variable(name, variables)
 
     def source_of(self, dotted: str) -> str:
         """Where a value that is not the default came from: a flag, a variable, or else the file."""
         elsewhere = self.origin.keys.get(dotted)
-        if elsewhere is None and variable(dotted) in self.origin.plugin_environment:
-            elsewhere = variable(dotted)
+        for name in (variable(dotted), variable(dotted) + FILE_SUFFIX):
+            if elsewhere is None and name in self.origin.plugin_environment:
+                elsewhere = name
         return elsewhere or self.origin.file
 
     def _structured(self, name: str, cls: type[T], keep: Any) -> T:
@@ -129,7 +132,7 @@ class Configuration:
         table: dict[str, Any] = {key: value for key, value in self.plugin_tables.get(name, {}).items() if keep(key)}
         sources = dict(self.origin.keys)
         for name_of_variable, dotted in plugin_variables(name, cls).items():
-            text = self.origin.plugin_environment.get(name_of_variable)
+            text = text_of(self.origin.plugin_environment, name_of_variable)
             key = dotted.removeprefix(f"plugins.{name}.")
             # A flag goes before the environment, and is in the table already.
             if text is None or dotted in self.origin.keys or not keep(key.partition(".")[0]):

@@ -4,12 +4,16 @@ The name is made from the key: ``[store] segment_size`` is ``VERNIERMQ_STORE_SEG
 ``[plugins.schedule] levels`` is ``VERNIERMQ_PLUGINS_SCHEDULE_LEVELS``. A variable with our prefix that means nothing
 is refused, since a misspelt one would otherwise be silently without effect. The few that are no settings are
 listed below.
+
+A secret does not belong into an environment. ``VERNIERMQ_PLUGINS_NAMESRV_SECRET_FILE`` names a file that holds the
+value of ``[plugins.namesrv] secret``, and so for every setting; a table's file is TOML, as ``broker.toml`` has it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 from verniermq.kernel.config.fields import settings_of
@@ -26,6 +30,31 @@ CONFIG_VARIABLE: Final = "VERNIERMQ_CONFIG"
 OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE})
 OTHER_PREFIXES: Final = ("VERNIERMQ_INTEROP_",)
 """The tests with real Java, Go and Node clients are steered with these."""
+
+
+FILE_SUFFIX: Final = "_FILE"
+
+
+def text_of(environ: Mapping[str, str], name: str) -> str | None:
+    """What a variable says, or the file that the variable with ``_FILE`` behind its name names.
+
+    :raises ConfigError: both are set, or the file cannot be read
+    """
+    text, path = environ.get(name), environ.get(name + FILE_SUFFIX)
+    if path is None:
+        return text
+    if text is not None:
+        raise ConfigError(f"environment: {name} and {name}{FILE_SUFFIX} are both set; unset one of them")
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"environment: {name}{FILE_SUFFIX} names {path}, which cannot be read: {why}") from None
+
+
+def files_of(environ: Mapping[str, str]) -> list[str]:
+    """The files that variables may take their values from."""
+    return [path for name, path in sorted(environ.items()) if name.startswith(PREFIX) and name.endswith(FILE_SUFFIX)]
 
 
 def variable(dotted: str) -> str:
@@ -72,6 +101,8 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[s
             continue
         if name in known:
             kernel[name] = environ[name]
+        elif name.endswith(FILE_SUFFIX) and (base := name.removesuffix(FILE_SUFFIX)) in known:
+            kernel[base] = text_of(environ, base) or ""
         elif name.startswith(PLUGIN_PREFIX):
             plugins[name] = environ[name]
         else:

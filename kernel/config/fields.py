@@ -156,6 +156,23 @@ def _settings_of(cls: type) -> Mapping[str, Setting]:
     return found
 
 
+def without_secrets(value: object, setting: Setting | None = None) -> object:
+    """A setting's value as it may be shown: the secrets in it masked however deep they lie, unless they are empty."""
+    if setting is not None and setting.secret and value not in (None, "", (), [], {}):
+        return SECRET
+    if attrs.has(type(value)):
+        return {
+            key: without_secrets(getattr(value, inner.attribute.name), inner)
+            for key, inner in settings_of(type(value)).items()
+        }
+    if isinstance(value, Mapping):
+        return {key: without_secrets(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+        return [without_secrets(item) for item in items]
+    return value
+
+
 def _annotations(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from verniermq.kernel.config.configuration import Configuration, Origin, put
-from verniermq.kernel.config.environment import CONFIG_VARIABLE, kernel_variables, read_environment
+from verniermq.kernel.config.environment import CONFIG_VARIABLE, files_of, kernel_variables, read_environment
 from verniermq.kernel.config.fields import settings_of
 from verniermq.kernel.config.schema import SECTIONS, PluginSettings
 from verniermq.kernel.config.structure import structure
@@ -48,7 +48,16 @@ def load(
     for dotted, value in overrides.items():
         _override(document, dotted, PlainText(value) if isinstance(value, str) else value, FLAGS)
         sources[dotted] = FLAGS
-    return _configuration(document, Origin(str(path or "broker.toml"), sources, plugin_environment))
+    files = ([] if path is None else [str(path)]) + files_of(environ)
+    return _configuration(document, Origin(str(path or "broker.toml"), sources, plugin_environment, tuple(files)))
+
+
+def configuration_of(document: Mapping[str, Any], source: str) -> Configuration:
+    """Check tables that a program made itself; ``source`` is what messages call the place that they came from.
+
+    :raises ConfigError: with one line about the first thing that is wrong
+    """
+    return _configuration(dict(document), Origin(source))
 
 
 def read_file(path: Path) -> dict[str, Any]:

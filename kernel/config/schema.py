@@ -120,6 +120,7 @@ class StoreSettings:
     max_message_size: Size = setting(
         Size(4 * MIB), "The largest message that is taken, body and properties together.", at_least=1, at_most=128 * MIB
     )
+    max_batch: int = setting(8192, "The most messages in one batch.", at_least=1, at_most=65536)
     checkpoint_interval: Duration = setting(
         parse_duration("1s"), "How often the checkpoint is written; recovery starts there.", at_least=0.01, at_most=3600
     )
@@ -144,6 +145,15 @@ class TopicSettings:
     default_queues: int = setting(
         8, "The most queues that such a topic gets; clients ask for 4.", at_least=1, at_most=1024
     )
+    auto_create_limit: int = setting(
+        30_000, "With so many topics sends create no more; an administrator still can.", at_least=0, at_most=10**7
+    )
+    auto_create_per_peer: int = setting(
+        20_000, "How many topics sends from one client address may create.", at_least=0, at_most=10**7
+    )
+    max_topics: int = setting(100_000, "How many topics there may be.", at_least=1, at_most=10**7)
+    max_queues: int = setting(500_000, "How many queues they may have together.", at_least=1, at_most=10**8)
+    max_queues_per_topic: int = setting(4096, "How many queues one topic may have.", at_least=1, at_most=65536)
 
 
 @attrs.frozen
@@ -151,6 +161,13 @@ class GroupSettings:
     """Consumer groups."""
 
     auto_create: bool = setting(True, "Whether an unknown consumer group is created when it first appears.")
+    auto_create_limit: int = setting(
+        30_000, "With so many groups no more are created so; an administrator still can.", at_least=0, at_most=10**7
+    )
+    auto_create_per_peer: int = setting(
+        20_000, "How many groups clients of one address may create so.", at_least=0, at_most=10**7
+    )
+    max_groups: int = setting(100_000, "How many groups there may be.", at_least=1, at_most=10**7)
 
 
 @attrs.frozen
@@ -166,6 +183,17 @@ class PullSettings:
     )
     max_scan: int = setting(
         1024, "How many queue entries one filtered pull looks at before it answers.", at_least=1, at_most=10**7
+    )
+    max_held: int = setting(
+        100_000, "How many pulls may wait for messages at a time; more are refused.", at_least=1, at_most=10**7
+    )
+    max_held_per_connection: int = setting(
+        10_000, "The same for the pulls of one connection.", at_least=1, at_most=10**7
+    )
+    verify_old: bool = setting(
+        True,
+        "Compare bodies that were written before the start, or long ago, with their checksums; a damaged message is "
+        "logged and left out.",
     )
 
 
@@ -185,7 +213,7 @@ class RemotingSettings:
     )
     max_inflight: int = setting(
         10_000,
-        "Requests of one connection that may wait for answers before it is read no further.",
+        "Requests of one connection that may be worked on at a time; more are refused.",
         at_least=1,
         at_most=10**6,
     )
@@ -207,6 +235,10 @@ class TlsSettings:
     handshake_timeout: Duration = setting(
         parse_duration("10s"), "How long a handshake may take.", at_least=0.1, at_most=600
     )
+    outgoing: bool = setting(False, "Whether this broker speaks TLS to name servers outside and to other brokers.")
+    server_ca: str = setting(
+        "", 'Whose certificates they must show: authorities in a PEM file; "" for those that the system trusts.'
+    )
 
 
 @attrs.frozen
@@ -219,6 +251,21 @@ class ClientSettings:
         at_least=1,
         at_most=7 * DAY,
     )
+    max_groups_per_client: int = setting(
+        2_000, "How many producer and consumer groups one client may be in.", at_least=1, at_most=10**7
+    )
+    max_members: int = setting(
+        200_000,
+        "How many members all groups may have together; a client counts once in each.",
+        at_least=1,
+        at_most=10**8,
+    )
+    max_subscriptions_per_group: int = setting(
+        5_000, "How many topics one consumer group may subscribe to.", at_least=1, at_most=10**7
+    )
+    max_subscriptions: int = setting(
+        200_000, "How many subscriptions all consumer groups may have together.", at_least=1, at_most=10**8
+    )
 
 
 @attrs.frozen
@@ -227,6 +274,9 @@ class OffsetSettings:
 
     persist_interval: Duration = setting(
         parse_duration("5s"), "How often the groups' offsets are written to disk.", at_least=0.01, at_most=3600
+    )
+    max_offsets: int = setting(
+        1_000_000, "How many offsets are kept, one for each group and queue.", at_least=1, at_most=10**8
     )
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -36,7 +35,7 @@ from verniermq.kernel.config.kinds import (
 from verniermq.kernel.config.text import PlainText, read_text
 from verniermq.kernel.config.toml import shortened, toml_key, toml_value
 from verniermq.kernel.config.units import Duration, Size, parse_duration, parse_size
-from verniermq.kernel.errors import ConfigError, nearest
+from verniermq.kernel.errors import ConfigError, close_match, nearest
 
 T = TypeVar("T")
 
@@ -198,8 +197,8 @@ def _choice(possible: dict[Any, Any], raw: object) -> object:
         if (type(raw) is type(written) and raw == written) or raw is meant:
             return meant
     texts = [choice for choice in possible if isinstance(choice, str)]
-    close = get_close_matches(raw, texts, n=1, cutoff=0.6) if isinstance(raw, str) else []
-    meant_perhaps = f"; did you mean {toml_value(close[0])}?" if close else ""
+    close = close_match(raw, texts, 0.6) if isinstance(raw, str) else None
+    meant_perhaps = "" if close is None else f"; did you mean {toml_value(close)}?"
     raise _Misfit(f" is not one of {listed(possible)}{meant_perhaps}")
 
 

@@ -6,7 +6,7 @@ kind                    text
 true or false           ``true false yes no on off 1 0``
 a number                ``42``, ``0.5``
 a list                  ``a,b,c``, or as in the file: ``["a", "b"]``
-a table                 as in the file: ``{ a = 1, b = 2 }``
+a table                 as in the file: ``{ a = 1, b = 2 }``, or lines of TOML
 anything else           the text itself
 ======================  ====================================================
 
@@ -45,7 +45,9 @@ def read_text(text: PlainText, kind: Any) -> Any:
         if plain.lstrip().startswith("["):
             return _as_in_the_file(plain)
         return [PlainText(item.strip()) for item in plain.split(",") if item.strip()]
-    if value_kind(kind) is not None or is_table(kind) or kind is Any or get_origin(kind) is Literal:
+    if value_kind(kind) is not None or is_table(kind):
+        return _table(plain)
+    if kind is Any or get_origin(kind) is Literal:
         return _as_in_the_file(plain)
     return plain
 
@@ -54,6 +56,16 @@ def _float(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:
+        return text
+
+
+def _table(text: str) -> Any:
+    table = _as_in_the_file(text)
+    if table is not text or not text.strip():
+        return table
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
         return text
 
 

@@ -8,14 +8,16 @@ size       B; KiB MiB GiB TiB or K M G T (powers of 1024);        bytes
 duration   ms s m h d, alone or largest first: ``1d12h``          seconds
 =========  =====================================================  =======================
 
-Sums are made with exact decimals and rounded once, so what is formatted parses back to the same value.
+Sums are exact and rounded once, so what is formatted parses back to the same value.
 """
 
 from __future__ import annotations
 
 import re
-from decimal import Decimal
-from typing import Final, NewType
+from typing import TYPE_CHECKING, Final, NewType
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 Size = NewType("Size", int)
 """A number of bytes. A setting annotated with it may be written ``"4MiB"``."""
@@ -36,12 +38,13 @@ _SIZE_UNITS: Final = {
     "t": TIB, "tib": TIB, "tb": 10**12,
 }  # fmt: skip
 _DURATION_UNITS: Final = {
-    "d": Decimal(86400),
-    "h": Decimal(3600),
-    "m": Decimal(60),
-    "s": Decimal(1),
-    "ms": Decimal("0.001"),
+    "d": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1000,
+    "ms": 1,
 }
+"""In milliseconds."""
 
 _SIZE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 _NUMBER: Final = re.compile(r"\s*[0-9]+(?:\.[0-9]+)?\s*")
@@ -49,6 +52,8 @@ _DURATION_PART: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|[smhd])\s*")
 
 _LONGEST: Final = 40
 """No sensible size or duration has more characters; a longer text is refused before any arithmetic."""
+_SCALE: Final = 10**_LONGEST
+"""What numbers are multiplied with, so that all their digits are whole ones."""
 
 
 def parse_size(text: str) -> Size:
@@ -56,10 +61,10 @@ def parse_size(text: str) -> Size:
     match = _SIZE.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or match[2].lower() not in _SIZE_UNITS:
         raise ValueError(f"{text!r} is not a size such as '4MiB'")
-    size = Decimal(match[1]) * _SIZE_UNITS[match[2].lower()]
-    if size != int(size):
+    size, rest = divmod(_scaled(match[1]) * _SIZE_UNITS[match[2].lower()], _SCALE)
+    if rest:
         raise ValueError(f"{text!r} is not a whole number of bytes")
-    return Size(int(size))
+    return Size(size)
 
 
 def parse_duration(text: str) -> Duration:
@@ -67,15 +72,16 @@ def parse_duration(text: str) -> Duration:
     if len(text) <= _LONGEST:
         if _NUMBER.fullmatch(text):
             return Duration(float(text))
-        seconds = _sum_of_parts(text)
-        if seconds is not None:
-            return Duration(float(seconds))
+        milliseconds = _sum_of_parts(text)
+        if milliseconds is not None:
+            return Duration(milliseconds / (1000 * _SCALE))
     raise ValueError(f"{text!r} is not a duration such as '500ms' or '1h30m'")
 
 
-def _sum_of_parts(text: str) -> Decimal | None:
-    seconds = Decimal(0)
-    smaller_than: Decimal | None = None
+def _sum_of_parts(text: str) -> int | None:
+    """In milliseconds, scaled."""
+    milliseconds = 0
+    smaller_than: int | None = None
     position = 0
     while position < len(text):
         match = _DURATION_PART.match(text, position)
@@ -85,10 +91,15 @@ def _sum_of_parts(text: str) -> Decimal | None:
         # "30m1h" or "5s5s" is more often a slip than a wish.
         if smaller_than is not None and unit >= smaller_than:
             return None
-        seconds += Decimal(match[1]) * unit
+        milliseconds += _scaled(match[1]) * unit
         smaller_than = unit
         position = match.end()
-    return seconds if smaller_than is not None else None
+    return milliseconds if smaller_than is not None else None
+
+
+def _scaled(number: str) -> int:
+    whole, _, fraction = number.partition(".")
+    return int(whole + fraction.ljust(_LONGEST, "0"))
 
 
 def format_size(size: int) -> str:
@@ -101,16 +112,18 @@ def format_size(size: int) -> str:
 
 def format_duration(seconds: float) -> str:
     """Write a duration, largest unit first: 5400 is ``1h30m``, 0.5 is ``500ms``, 0 is ``0s``."""
-    rest = Decimal(repr(float(seconds)))
-    if 0 < rest < 1:
-        return f"{_plain(rest * 1000)}ms"
+    from decimal import Decimal  # here: a start formats none
+
+    rest = Decimal(repr(float(seconds))) * 1000
+    if 0 < rest < 1000:
+        return f"{_plain(rest)}ms"
     parts = []
     for name in ("d", "h", "m"):
         count, rest = divmod(rest, _DURATION_UNITS[name])
         if count:
             parts.append(f"{int(count)}{name}")
     if rest or not parts:
-        parts.append(f"{_plain(rest)}s")
+        parts.append(f"{_plain(rest / 1000)}s")
     return "".join(parts)
 
 

@@ -1,6 +1,13 @@
-"""Finding a queue offset by time. A consume queue keeps no times: each look reads a record's head in the log."""
+"""Finding a queue offset by time. A consume queue keeps no times: each look reads a record's head in the log.
+
+Stamps rise from one message to the next, but for the places where somebody set the clock back; there they begin anew.
+Between two such places they are in order, and each stretch is searched by itself.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.record import SYS_FLAG_POSITION, store_timestamp_position
@@ -9,21 +16,54 @@ from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 HEAD = 88
 
 
-def offset_by_time(queue: ConsumeQueue, log: CommitLog, timestamp_ms: int, upper: bool) -> int:
+def offset_by_time(
+    queue: ConsumeQueue, log: CommitLog, timestamp_ms: int, upper: bool, set_back_at: Sequence[int] = ()
+) -> int:
     """The offset of the first message stored at or after a time; with ``upper``, of the last at or before it.
 
-    One past the last message when all are older; the first one when ``upper`` finds none.
+    One past the last message when all are older; the first one when ``upper`` finds none. ``set_back_at``: the log
+    offsets at which the clock had been set back.
     """
     low, high = queue.min_offset, queue.max_offset
+    borders = [low, *(_first_at(queue, offset, low, high) for offset in sorted(set_back_at)), high]
+    stretches = [(start, end) for start, end in pairwise(borders) if start < end]
+    if upper:
+        for start, end in reversed(stretches):
+            found = _search(queue, log, timestamp_ms + 1, start, end)
+            if found > start:
+                return found - 1
+        return low
+    for start, end in stretches:
+        found = _search(queue, log, timestamp_ms, start, end)
+        if found < end:
+            return found
+    return high
+
+
+def _search(queue: ConsumeQueue, log: CommitLog, timestamp_ms: int, low: int, high: int) -> int:
+    """The first message of a stretch that was stored at or after a time; its end if all are older."""
     while low < high:
         middle = (low + high) // 2
         known = queue.next_known(middle, high)
         stored = store_timestamp(queue, log, known) if known < high else None
-        if stored is not None and (stored < timestamp_ms or (upper and stored == timestamp_ms)):
+        if stored is not None and stored < timestamp_ms:
             low = known + 1
         else:
             high = middle
-    return max(low - 1, queue.min_offset) if upper else low
+    return low
+
+
+def _first_at(queue: ConsumeQueue, log_offset: int, low: int, high: int) -> int:
+    """The first message whose record lies at this place of the log or behind it."""
+    while low < high:
+        middle = (low + high) // 2
+        known = queue.next_known(middle, high)
+        entry = queue.read_any(known) if known < high else None
+        if entry is not None and entry[0] < log_offset:
+            low = known + 1
+        else:
+            high = middle
+    return low
 
 
 def store_timestamp(queue: ConsumeQueue, log: CommitLog, offset: int) -> int | None:

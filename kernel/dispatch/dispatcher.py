@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from verniermq.kernel.commitlog.record import WITHOUT_ENTRY
-from verniermq.kernel.dispatch.consumequeue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from verniermq.kernel.dispatch.consumequeue import ENTRY_SIZE, ConsumeQueue
 from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.dispatch.queuefiles import QueueFiles
-from verniermq.kernel.message import Property, tags_code
+from verniermq.kernel.message import tags_code
+from verniermq.kernel.names import Property
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,11 @@ class Dispatcher:
         """Where in the log the newest dispatched record ends."""
         self.store_timestamp = 0
         """The store timestamp of that record."""
+        self.on_earlier: Callable[[int], None] = lambda log_offset: None
+        """Called when records from a place of the log on have earlier timestamps than those before."""
+        self._entries = 0
+        self._miscounted = True
+        """Whether ``_entries`` has to be counted anew."""
         self._files = QueueFiles(root, queue_entries * ENTRY_SIZE, open_files)
         self._dirty: set[ConsumeQueue] = set()
         self._unsynced: set[str] = set()
@@ -55,16 +61,29 @@ class Dispatcher:
     # --- queues ----------------------------------------------------------------------------
 
     def load(self, log_minimum: int = 0) -> int:
-        """Find the queues on disk; return how many files they have. The log begins at ``log_minimum``."""
-        files = 0
+        """Find the queues on disk; return how many entries lack in the middle of one. The log begins at
+        ``log_minimum``."""
+        lacking = 0
         for topic in _directories(str(self.root)):
             for name in _directories(f"{self.root}/{topic}"):
                 if name.isdecimal():
                     queue = ConsumeQueue(topic, int(name), self.root, self._files)
-                    if count := queue.load(log_minimum):
+                    lacking += queue.load(log_minimum)
+                    if not queue.is_empty:
                         self.queues[topic, int(name)] = queue
-                        files += count
-        return files
+        return lacking
+
+    @property
+    def entries(self) -> int:
+        """How many entries the files of all queues have, once everything is written out. On the loop."""
+        if self._miscounted:
+            self._miscounted = False
+            self._entries = sum(queue.max_offset - queue.first_entry for queue in list(self.queues.values()))
+        return self._entries
+
+    def count_again(self) -> None:
+        """Queues or files of theirs were removed. In any thread."""
+        self._miscounted = True
 
     def add_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Begin a queue. Nothing is written before its first message."""
@@ -100,17 +119,16 @@ class Dispatcher:
             self.pending = []
         if not events:
             return
-        queues, dirty, pack = self.queues, self._dirty, ENTRY.pack
+        queues, dirty = self.queues, self._dirty
+        without = 0
         for event in events:
             queue = queues.get((event.topic, event.queue_id))
             if queue is None or event.sys_flag & WITHOUT_ENTRY or event.queue_offset != queue.max_offset:
-                continue  # its topic was deleted since, or it gets no entry
-            # ConsumeQueue.append, spelt out: this runs for each message.
-            offset, size = event.commit_log_offset, event.size
-            queue.tail += pack(offset, size, event.tags_code)
-            queue.max_offset += 1
-            queue.physical_end = offset + size
+                without += 1  # its topic was deleted since, or it gets no entry
+                continue
+            queue.append(event.commit_log_offset, event.size, event.tags_code)
             dirty.add(queue)
+        self._entries += len(events) - without
         self.announce(events)
 
     def announce(self, events: Sequence[DispatchEvent]) -> None:
@@ -119,6 +137,8 @@ class Dispatcher:
             return
         last = events[-1]
         self.dispatched = last.end
+        if last.store_timestamp < self.store_timestamp:
+            self.on_earlier(events[0].commit_log_offset)
         self.store_timestamp = last.store_timestamp
         for listener in self.listeners:
             try:
@@ -164,7 +184,16 @@ class Dispatcher:
             self._dirty.add(queue)
         return True
 
+    def cut(self, queue: ConsumeQueue, commit_log_end: int) -> None:
+        """Drop a queue's entries of records that begin at ``commit_log_end`` or later."""
+        self._unsynced.update(queue.cut(commit_log_end))
+
     # --- writing the queues to disk --------------------------------------------------------
+
+    @property
+    def unwritten(self) -> int:
+        """How many queues have entries in memory only."""
+        return len(self._dirty)
 
     def take_dirty(self) -> list[ConsumeQueue]:
         """The queues that have entries in memory only; to be handed to :meth:`write_out`. On the loop."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from anyio.lowlevel import checkpoint
 
-from verniermq.kernel.codes import RequestCode, ResponseCode
-from verniermq.kernel.errors import GroupNotFound, InvalidParameter, RequestRefused
+from verniermq.kernel.codes import PRODUCT, PRODUCT_FIELD, RequestCode, ResponseCode
+from verniermq.kernel.errors import GroupNotFound, RequestRefused
+from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.message import Subscription
-from verniermq.kernel.remoting import Command, Connection, Handler
+from verniermq.kernel.remoting import Command, Connection
+from verniermq.kernel.requests import CheckClientConfig, GetConsumerList, Heartbeat, UnregisterClient, objects
+from verniermq.kernel.steps import in_steps
+from verniermq.kernel.tables.clients import LiveSubscription
 
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
+
+REGISTERED_PER_STEP: Final = 32
+"""Groups and subscriptions of a heartbeat that are taken in before others have a turn."""
 
 MODES: Final = {
     "consume_type": "consumeType",
@@ -22,71 +30,65 @@ MODES: Final = {
 }
 
 
-def json_body(request: Command) -> dict[str, Any]:
-    """
-    Raises:
-        InvalidParameter: the body is no JSON object.
-    """
-    try:
-        data = orjson.loads(request.body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidParameter(f"the body is no JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise InvalidParameter(f"the body is a JSON {type(data).__name__}, expected an object")
-    return data
-
-
-def objects(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """A member that is a list of objects; missing and null count as empty."""
-    members = data.get(name) or []
-    if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):
-        raise InvalidParameter(f"{name} is {members!r}, expected a list of objects")
-    return members
-
-
 class HeartbeatHandlers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.HEART_BEAT: self.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_client,
-        }
+    def register(self, table: HandlerTable) -> None:
+        table.serve(RequestCode.HEART_BEAT, Heartbeat, self.heartbeat)
+        table.serve(RequestCode.UNREGISTER_CLIENT, UnregisterClient, self.unregister)
+        table.serve(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerList, self.consumer_list)
+        table.serve(RequestCode.CHECK_CLIENT_CONFIG, CheckClientConfig, self.check_client)
 
-    def heartbeat(self, request: Command, connection: Connection) -> Command:
-        data = json_body(request)
-        client_id = str(data.get("clientID") or "")
-        if not client_id:
-            raise InvalidParameter("the heartbeat has no clientID")
+    def heartbeat(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+        work = self._register(Heartbeat.of(request), connection)
+        for number, _ in enumerate(work, start=1):
+            if number == REGISTERED_PER_STEP:
+                return self._go_on(request, work)
+        return request.reply(ext={PRODUCT_FIELD: PRODUCT})
+
+    async def _go_on(self, request: Command, work: Iterator[None]) -> Command:
+        """The rest of a heartbeat that has more than nearly all have."""
+        await checkpoint()
+        async for _ in in_steps(work, REGISTERED_PER_STEP):
+            pass
+        return request.reply(ext={PRODUCT_FIELD: PRODUCT})
+
+    def _register(self, heartbeat: Heartbeat, connection: Connection) -> Iterator[None]:
+        """Take in the groups of a heartbeat; there may be a pause wherever it yields."""
         clients = self._broker.clients
-        for producer in objects(data, "producerDataSet"):
-            clients.register_producer(str(producer.get("groupName", "")), client_id, connection)
-        for consumer in objects(data, "consumerDataSet"):
+        for group in heartbeat.producer_groups:
+            if connection.closed:
+                return  # nobody would take it out again
+            clients.register_producer(group, heartbeat.client_id, connection)
+            yield
+        for consumer in heartbeat.consumers:
             group = str(consumer.get("groupName", ""))
+            subscriptions: list[LiveSubscription] | None = None
+            if not heartbeat.without_subscriptions:
+                subscriptions = []
+                for wire in objects(consumer, "subscriptionDataSet"):
+                    subscriptions.append(clients.compile(wire))
+                    yield
+            if connection.closed:
+                return
             try:
-                self._broker.groups.for_use(group)
+                self._broker.groups.for_use(group, connection.peer_host)
             except GroupNotFound:
                 continue  # the others of this heartbeat live; this one's pulls are told why they fail
-            subscriptions = None
-            if not data.get("withoutSub"):
-                subscriptions = [clients.compile(wire) for wire in objects(consumer, "subscriptionDataSet")]
             modes = {name: str(consumer[member]) for name, member in MODES.items() if member in consumer}
-            clients.register_consumer(group, client_id, connection, subscriptions, **modes)
-        return request.reply()
+            clients.register_consumer(group, heartbeat.client_id, connection, subscriptions, **modes)
+            yield
 
     def unregister(self, request: Command, connection: Connection) -> Command:
+        leaving = UnregisterClient.of(request)
         self._broker.clients.unregister(
-            connection,
-            producer_group=request.text("producerGroup", None),
-            consumer_group=request.text("consumerGroup", None),
+            connection, producer_group=leaving.producer_group, consumer_group=leaving.consumer_group
         )
         return request.reply()
 
     def consumer_list(self, request: Command, connection: Connection) -> Command:
-        name = request.text("consumerGroup")
+        name = GetConsumerList.of(request).group
         group = self._broker.clients.consumers.get(name)
         if group is None:
             raise RequestRefused(f"group {name!r} has no live consumer")
@@ -94,8 +96,8 @@ class HeartbeatHandlers:
 
     def check_client(self, request: Command, connection: Connection) -> Command:
         """A consumer asks, before it starts, whether its expression would be understood."""
-        wire = json_body(request).get("subscriptionData")
-        if not isinstance(wire, dict):
+        wire = CheckClientConfig.of(request).subscription
+        if wire is None:
             return request.reply(ResponseCode.SUCCESS)
         self._broker.compile_filter(
             Subscription(

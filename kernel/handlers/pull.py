@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,26 +17,28 @@ import attrs
 
 from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
 from verniermq.kernel.commitlog.record import properties_of
-from verniermq.kernel.dispatch.longpoll import HeldPull
-from verniermq.kernel.errors import NoPermission, QueueOutOfRange, RequestRefused
+from verniermq.kernel.errors import CorruptRecord, NoPermission, QueueOutOfRange, RequestRefused
+from verniermq.kernel.handlers.longpoll import HeldPull
+from verniermq.kernel.handlers.table import HandlerTable
+from verniermq.kernel.maybe import then
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, Subscription
-from verniermq.kernel.remoting import Command, Connection, Handler
+from verniermq.kernel.remoting import Command, Connection
+from verniermq.kernel.requests import PullMessage
 
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
 
 logger = logging.getLogger(__name__)
 
-COMMIT_OFFSET: Final = 0x1
-SUSPEND: Final = 0x2
-SUBSCRIPTION_INCLUDED: Final = 0x4
+TESTED_PER_PULL: Final = 256
+"""Messages that one pull has its filter test: an expression may be long, and everybody else waits meanwhile."""
 
 _ENTRY: Final = struct.Struct(">qiq")
 
 
 @attrs.frozen
 class Pull:
-    """The fields of a request, read once; a waiting pull is executed a second time with them."""
+    """What a request reads, and through which filter; a waiting pull is executed a second time with it."""
 
     group: str
     topic: str
@@ -52,35 +54,25 @@ class PullHandler:
         self._broker = broker
         self._store = broker.store
         self._limits = broker.configuration.pull
-        self._pulled = broker.host.calls("messages_pulled")
         self._compile = lru_cache(maxsize=1024)(self._compile_expression)
 
-    def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+    def register(self, table: HandlerTable) -> None:
+        table.serve(RequestCode.PULL_MESSAGE, PullMessage, self.pull)
+        table.serve(RequestCode.LITE_PULL_MESSAGE, PullMessage, self.pull)
 
     def pull(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command | None] | None:
-        pull, flags = self._decode(request)
-        if flags & COMMIT_OFFSET:
-            committed = request.integer("commitOffset")
-            if committed >= 0:
-                self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, committed)
-        fetching = self._fetching(pull)
-        if fetching is not None:
-            return self._answer_after(fetching, request, connection, pull, flags)
-        return self._answer(request, connection, pull, flags)
-
-    async def _answer_after(
-        self, fetching: Awaitable[None], request: Command, connection: Connection, pull: Pull, flags: int
-    ) -> Command | None:
-        await fetching
-        return self._answer(request, connection, pull, flags)
+        asked = PullMessage.of(request)
+        pull, flags = self._pull(asked, connection), asked.sys_flag
+        if flags & PullMessage.COMMIT_OFFSET and asked.commit_offset >= 0:
+            self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, asked.commit_offset)
+        return then(self._fetching(pull), lambda: self._answer(request, connection, pull, flags))
 
     def _answer(self, request: Command, connection: Connection, pull: Pull, flags: int) -> Command | None:
         """Answer now, or when there is something to answer with."""
         answer = self._execute(request, pull)
-        if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND or pull.wait_ms <= 0:
+        if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & PullMessage.SUSPEND or pull.wait_ms <= 0:
             return answer
-        deadline = self._broker.clock.now() + min(pull.wait_ms / 1000, self._limits.max_wait)
+        deadline = self._broker.clock.monotonic() + min(pull.wait_ms / 1000, self._limits.max_wait)
         self._broker.held_pulls.hold(
             HeldPull(
                 topic=pull.topic,
@@ -104,23 +96,19 @@ class PullHandler:
             logger.exception("a pull that was held failed topic=%s queue=%d", pull.topic, pull.queue_id)
             return request.reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
-    def _decode(self, request: Command) -> tuple[Pull, int]:
-        group, topic = request.text("consumerGroup"), request.text("topic")
-        queue_id, flags = request.integer("queueId"), request.integer("sysFlag")
+    def _pull(self, asked: PullMessage, connection: Connection) -> Pull:
+        group, topic, queue_id = asked.group, asked.topic, asked.queue_id
         config = self._broker.topics.get(topic)
         if not config.perm & Perm.READ:
             raise NoPermission(f"topic {topic!r} may not be read (perm {config.perm})")
         if not 0 <= queue_id < config.read_queues:
             raise QueueOutOfRange(topic, queue_id, config.read_queues)
-        self._check_group(group, topic)
-        pull = Pull(
-            group, topic, queue_id, request.integer("queueOffset"), request.integer("maxMsgNums"),
-            self._filter(request, group, topic, flags), request.integer("suspendTimeoutMillis", 0),
-        )  # fmt: skip
-        return pull, flags
+        self._check_group(group, topic, connection)
+        return Pull(group, topic, queue_id, asked.offset, asked.max_messages, self._filter(asked), asked.wait_ms)
 
-    def _check_group(self, name: str, topic: str) -> None:
-        group = self._broker.groups.for_use(name)
+    def _check_group(self, name: str, topic: str, connection: Connection) -> None:
+        groups = self._broker.groups
+        group = groups.find(name) or groups.for_use(name, connection.peer_host)
         if not group.may_consume:
             raise NoPermission(f"group {name!r} may not consume (consumeEnable is false)")
         live = self._broker.clients.consumers.get(name)
@@ -131,18 +119,17 @@ class PullHandler:
 
     # --- which filter ----------------------------------------------------------------------
 
-    def _filter(self, request: Command, group: str, topic: str, flags: int) -> MessageFilter:
-        if flags & SUBSCRIPTION_INCLUDED:
-            return self._compile(
-                topic, request.text("subscription", "*") or "*", request.text("expressionType", "TAG") or "TAG"
-            )
+    def _filter(self, asked: PullMessage) -> MessageFilter:
+        group, topic = asked.group, asked.topic
+        if asked.sys_flag & PullMessage.SUBSCRIPTION_INCLUDED:
+            return self._compile(topic, asked.expression or "*", asked.expression_type)
         live = self._broker.clients.subscription(group, topic)
         if live is None:
             raise RequestRefused(
                 f"group {group!r} has no live subscription to topic {topic!r} yet; it comes with the heartbeat",
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
             )
-        if live.subscription.version < request.integer("subVersion", 0):
+        if live.subscription.version < asked.sub_version:
             raise RequestRefused(
                 f"group {group!r} pulls topic {topic!r} with a newer subscription than its last heartbeat brought",
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,
@@ -162,16 +149,19 @@ class PullHandler:
         queue = self._store.queue(pull.topic, pull.queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         pieces: list[bytes] = []
+        remark = ""
         if reset is not None:
             code, following = ResponseCode.PULL_OFFSET_MOVED, reset
         elif queue is not None and low <= pull.offset < high:
-            following, pieces = self._read(pull, high)
+            following, pieces, remark = self._read(pull, high)
             code = ResponseCode.SUCCESS if pieces else ResponseCode.PULL_RETRY_IMMEDIATELY
             self._broker.offsets.note_pull(pull.group, pull.topic, pull.queue_id, following)
-            for call in self._pulled if pieces else ():
-                call(pull.group, pull.topic, pull.queue_id, len(pieces), sum(map(len, pieces)))
+            if pieces:
+                size = sum(map(len, pieces))
+                self._broker.messages_pulled(pull.group, pull.topic, pull.queue_id, len(pieces), size)
         elif pull.offset == high:
             code, following = ResponseCode.PULL_NOT_FOUND, high
+            self._broker.held_pulls.missed += 1
         else:
             code, following = ResponseCode.PULL_OFFSET_MOVED, low if pull.offset < low else high
         ext = {
@@ -180,7 +170,7 @@ class PullHandler:
             "minOffset": str(low),
             "maxOffset": str(high),
         }
-        return request.reply(code, ext, pieces)
+        return request.reply(code, ext, pieces, remark)
 
     def _fetching(self, pull: Pull) -> Awaitable[None] | None:
         """Something to await if what the pull will read is old and has to come from the disk."""
@@ -198,19 +188,26 @@ class PullHandler:
 
     def _look_at(self, pull: Pull, wanted: int) -> int:
         """How many entries of the queue are looked at to find as many messages as wanted."""
-        return wanted if pull.filter is MATCH_ALL else max(wanted, self._limits.max_scan)
+        if pull.filter is MATCH_ALL:
+            return wanted
+        most = max(wanted, self._limits.max_scan)
+        return most if pull.filter.test is None else min(most, TESTED_PER_PULL)
 
-    def _read(self, pull: Pull, high: int) -> tuple[int, list[bytes]]:
-        """The records from an offset on that pass the filter, and the offset after the last one looked at."""
+    def _read(self, pull: Pull, high: int) -> tuple[int, list[bytes], str]:
+        """The records from an offset on that pass the filter, the offset after the last one looked at, and a remark."""
         queue = self._store.queue(pull.topic, pull.queue_id)
         assert queue is not None  # the caller saw it
         wanted = max(1, min(pull.max_messages, self._limits.max_messages))
         codes, test = pull.filter.tag_codes, pull.filter.test
         look_at = self._look_at(pull, wanted)
-        read, budget = self._store.read, self._limits.max_bytes
+        read, damage, budget = self._store.read, self._store.damage, self._limits.max_bytes
         pieces: list[bytes] = []
+        remark = ""
         offset = pull.offset
-        for position, size, code in _ENTRY.iter_unpack(queue.read(offset, min(look_at, high - offset))):
+        entries = queue.read(offset, min(look_at, high - offset))
+        # What lies in a queue lies in the log in the same order: if the first is not old, no other is.
+        is_old = self._limits.verify_old and int.from_bytes(entries[:8], "big") < damage.old_before
+        for position, size, code in _ENTRY.iter_unpack(entries):
             if codes is None or code in codes:
                 record = None
                 if budget >= size or not pieces:
@@ -218,10 +215,19 @@ class PullHandler:
                 elif pieces:
                     break
                 # A record that is gone was deleted by retention while the queue still named it.
-                if record is not None and (test is None or test(properties_of(record))):
+                if record is not None and is_old and not damage.looks_whole(record, position):
+                    record, remark = None, f"the message at offset {offset} is damaged: {damage.why(position)}"
+                if record is not None and (test is None or self._passes(test, record, position)):
                     pieces.append(record)
                     budget -= size
                     if len(pieces) == wanted:
-                        return offset + 1, pieces
+                        return offset + 1, pieces, remark
             offset += 1
-        return max(offset, pull.offset + 1) if not pieces else offset, pieces
+        return max(offset, pull.offset + 1) if not pieces else offset, pieces, remark
+
+    def _passes(self, test: Callable[[Mapping[str, str]], bool], record: bytes, position: int) -> bool:
+        try:
+            return test(properties_of(record))
+        except CorruptRecord as error:
+            self._store.damage.note(position, error.why)
+            return False

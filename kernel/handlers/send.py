@@ -1,7 +1,6 @@
 """SEND_MESSAGE, its short and its batch form: decode, ask plugins, append, answer (RocketMQ: ``SendMessageProcessor``).
 
-The short form (V2) carries the same fields under one-letter names. What a topic needs is worked out at its
-first message and kept, so that a message costs one look-up.
+What a topic needs is worked out at its first message and kept, so that a message costs one look-up.
 """
 
 from __future__ import annotations
@@ -9,48 +8,40 @@ from __future__ import annotations
 import os
 import random
 import struct
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, final
 
+from anyio.lowlevel import checkpoint
+
+from verniermq.kernel import hookspecs
 from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, QueueOutOfRange
 from verniermq.kernel.handlers.sendanswer import REGION, send_answer
-from verniermq.kernel.message import RETRY_PREFIX, VALUE_END, PendingMessage, Property, SysFlag, parse_properties
-from verniermq.kernel.remoting import Command, Connection, Handler
+from verniermq.kernel.handlers.table import HandlerTable
+from verniermq.kernel.maybe import in_turn, then
+from verniermq.kernel.message import VALUE_END, PendingMessage, SysFlag, parse_properties
+from verniermq.kernel.names import RETRY_PREFIX, Property
+from verniermq.kernel.remoting import Command, Connection
+from verniermq.kernel.requests import SendMessage, read_send
+from verniermq.kernel.steps import in_steps
 
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
     from verniermq.kernel.store import Appended
 
-SHORT_NAMES: Final = {
-    "producerGroup": "a",
-    "topic": "b",
-    "defaultTopic": "c",
-    "defaultTopicQueueNums": "d",
-    "queueId": "e",
-    "sysFlag": "f",
-    "bornTimestamp": "g",
-    "flag": "h",
-    "properties": "i",
-    "reconsumeTimes": "j",
-    "maxReconsumeTimes": "l",
-}
-"""Long name → V2 name."""
-
-SMALL: Final = {str(number): number for number in range(1024)}
-"""Texts of the numbers that the fields of a send nearly always have: looked up in half the time of reading them."""
-
-MAX_BATCH: Final = 65536
+MESSAGES_PER_STEP: Final = 256
+"""Messages of a batch that are read, or that plugins see, before others have a turn."""
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
 _SHORT: Final = struct.Struct(">h")
 
 
 @final
-class Target:
+class SendTarget:
     """What the path of a message needs to know of its topic.
 
     Attributes:
-        concerned: Some plugin wants to see every message to this topic.
+        concerned: Some plugin wants to see every message to this topic, or it is not on the disk yet.
     """
 
     __slots__ = ("concerned", "queues", "write_queues")
@@ -67,7 +58,9 @@ class SendHandler:
         self._store = broker.store
         self._host = broker.host
         self._synchronous = broker.store.waits_for_disk
-        self._targets: dict[str, Target] = {}
+        self._appended = broker.host.calls(hookspecs.messages_appended)
+        self._confirming = broker.host.calls(hookspecs.confirm_append)
+        self._targets: dict[str, SendTarget] = {}
         self._added = {
             Property.REGION: REGION,
             Property.TRACE_SWITCH: "true",
@@ -75,60 +68,38 @@ class SendHandler:
         }
         self._added_text = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.SEND_MESSAGE: self.send_long,
-            RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
-        }
+    def register(self, table: HandlerTable) -> None:
+        table.serve(RequestCode.SEND_MESSAGE, SendMessage, self.send)
+        table.serve(RequestCode.SEND_MESSAGE_V2, SendMessage, self.send)
+        table.serve(RequestCode.SEND_BATCH_MESSAGE, SendMessage, self.send_batch)
 
     def forget_targets(self, topics: Iterable[str]) -> None:
         """These topics changed; look at them anew."""
         for topic in topics:
             self._targets.pop(topic, None)
 
-    def send_long(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
-        request.ext = {SHORT_NAMES.get(name, name): value for name, value in request.ext.items()}
-        return self.send(request, connection)
-
     def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
         message, target = self._decode(request, connection)
         self._stamp(message)
         queue_id = message.queue_id
         if target.concerned or not self._host.concerned_properties.isdisjoint(message.properties):
-            waiting = self._broker.rewrite(message, connection)
-            if waiting is not None:
-                return self._send_after(waiting, request, message, queue_id)
+            waiting = self._broker.before_append(message, connection)
+            return then(waiting, lambda: self._append(request, message, queue_id))
         return self._append(request, message, queue_id)
 
-    async def _send_after(
-        self, waiting: Awaitable[None], request: Command, message: PendingMessage, queue_id: int
-    ) -> Command:
-        await waiting
-        answer = self._append(request, message, queue_id)
-        return answer if isinstance(answer, Command) else await answer
-
-    def _decode(self, request: Command, connection: Connection) -> tuple[PendingMessage, Target]:
-        ext = request.ext
-        try:
-            topic, queue_id, sys_flag = ext["b"], SMALL[ext["e"]], SMALL[ext["f"]]
-            born, flag, times = int(ext["g"]), SMALL[ext["h"]], SMALL[ext.get("j", "0")]
-        except (KeyError, ValueError):
-            # Read again with the getters that take any number, and say which field is none.
-            topic, queue_id, sys_flag = request.text("b"), request.integer("e"), request.integer("f")
-            born, flag, times = request.integer("g"), request.integer("h"), request.integer("j", 0)
-        target = self._targets.get(topic) or self._target(topic, request)
+    def _decode(self, request: Command, connection: Connection) -> tuple[PendingMessage, SendTarget]:
+        topic, queue_id, sys_flag, born, flag, times, text = read_send(request)
+        target = self._targets.get(topic) or self._target(SendMessage.of(request), connection)
         if queue_id < 0:
             queue_id = random.randrange(max(1, target.write_queues))
         elif queue_id >= target.queues:
             raise QueueOutOfRange(topic, queue_id, target.queues)
-        text = ext.get("i", "")
         properties = parse_properties(text)
         if sys_flag & SysFlag.TRANSACTION_MASK:
             _check_transaction(sys_flag, properties)
         message = PendingMessage(
             topic, queue_id, request.body, properties, text, flag, sys_flag, born, connection.packed_host, times,
-            0, None, ext,
+            0, request,
         )  # fmt: skip
         return message, target
 
@@ -147,9 +118,13 @@ class SendHandler:
         else:
             message.properties_text = text + VALUE_END + self._added_text
 
-    def _target(self, topic: str, request: Command) -> Target:
-        config = self._broker.topics.for_send(topic, request.ext.get("c", ""), request.integer("d", 4))
-        target = Target(config.queues, config.write_queues, self._host.topic_is_concerned(topic))
+    def _target(self, send: SendMessage, connection: Connection) -> SendTarget:
+        topic = send.topic
+        config = self._broker.topics.for_send(topic, send.default_topic, send.default_queues, connection.peer_host)
+        if not self._broker.is_saved(topic):
+            # Not kept: it takes the way of those that plugins want to see, on which it waits until the disk has it.
+            return SendTarget(config.queues, config.write_queues, concerned=True)
+        target = SendTarget(config.queues, config.write_queues, self._host.topic_is_concerned(topic))
         self._targets[topic] = target
         return target
 
@@ -157,7 +132,7 @@ class SendHandler:
         self, request: Command, message: PendingMessage, queue_id: int
     ) -> Command | Coroutine[Any, Any, Command]:
         appended = self._store.append(message)
-        if self._host.messages_appended:
+        if self._appended:
             self._broker.note_appended(message, appended)
         answer = send_answer(
             request, appended.message_id, queue_id, appended.queue_offset, message.properties[Property.UNIQUE_KEY]
@@ -165,7 +140,7 @@ class SendHandler:
         if message.answer_fields:
             answer.ext.update(message.answer_fields)
             answer.frame = b""
-        if (self._synchronous or self._host.confirm_append) and self._broker.must_confirm(message.properties):
+        if (self._synchronous or self._confirming) and self._broker.must_confirm(message.properties):
             return self._confirmed(request, answer, appended)
         return answer
 
@@ -183,28 +158,50 @@ class SendHandler:
             raise MessageIllegal("a batch may not be a transaction; send the messages one by one")
         if len(head.body) > self._store.settings.max_message_size:
             raise MessageTooLarge(len(head.body), self._store.settings.max_message_size)
-        messages = self._split(head)
-        concerned = self._host.concerned_properties
-        if target.concerned or any(not concerned.isdisjoint(message.properties) for message in messages):
-            for position, message in enumerate(messages):
-                waiting = self._broker.rewrite(message, connection)
-                if waiting is not None:
-                    return self._send_batch_after(waiting, position + 1, request, connection, head, messages)
-            self._check_together(head, messages)
+        reading = self._split(head)
+        messages = list(islice(reading, MESSAGES_PER_STEP))
+        if len(messages) == MESSAGES_PER_STEP:
+            return self._send_large_batch(reading, request, connection, target, head, messages)
+        if self._is_concerned(target, messages):
+            waiting = in_turn(self._host.before_append(message, connection) for message in messages)
+            saved = then(waiting, lambda: self._broker.saving_topic(head))
+            return then(saved, lambda: self._append_together(request, head, messages))
         return self._append_batch(request, head, messages)
 
-    async def _send_batch_after(
-        self, waiting: Awaitable[None], position: int, request: Command, connection: Connection,
-        head: PendingMessage, messages: list[PendingMessage],
-    ) -> Command:  # fmt: skip
-        await waiting
-        for message in messages[position:]:
-            again = self._broker.rewrite(message, connection)
-            if again is not None:
-                await again
-        self._check_together(head, messages)
+    def _is_concerned(self, target: SendTarget, messages: Iterable[PendingMessage]) -> bool:
+        """Whether some plugin wants to see messages of a batch."""
+        concerned = self._host.concerned_properties
+        return target.concerned or any(not concerned.isdisjoint(message.properties) for message in messages)
+
+    async def _send_large_batch(
+        self,
+        reading: Iterator[PendingMessage],
+        request: Command,
+        connection: Connection,
+        target: SendTarget,
+        head: PendingMessage,
+        messages: list[PendingMessage],
+    ) -> Command:
+        """The same in steps. Only the append cannot be divided: the messages of a batch lie side by side."""
+        await checkpoint()
+        messages += [message async for message in in_steps(reading, MESSAGES_PER_STEP)]
+        await checkpoint()
+        if self._is_concerned(target, messages):
+            async for message in in_steps(messages, MESSAGES_PER_STEP):
+                waiting = self._host.before_append(message, connection)
+                if waiting is not None:
+                    await waiting
+            if (saved := self._broker.saving_topic(head)) is not None:
+                await saved
+            self._check_together(head, messages)
         answer = self._append_batch(request, head, messages)
         return answer if isinstance(answer, Command) else await answer
+
+    def _append_together(
+        self, request: Command, head: PendingMessage, messages: list[PendingMessage]
+    ) -> Command | Coroutine[Any, Any, Command]:
+        self._check_together(head, messages)
+        return self._append_batch(request, head, messages)
 
     def _check_together(self, head: PendingMessage, messages: list[PendingMessage]) -> None:
         """A batch has one answer for all, with one queue and one offset: nobody may move a message out of it."""
@@ -220,7 +217,7 @@ class SendHandler:
         self, request: Command, head: PendingMessage, messages: list[PendingMessage]
     ) -> Command | Coroutine[Any, Any, Command]:
         appended = self._store.append_batch(messages)
-        if self._host.messages_appended:
+        if self._appended:
             for message, one in zip(messages, appended, strict=True):
                 self._broker.note_appended(message, one)
         ext = {
@@ -233,10 +230,10 @@ class SendHandler:
         answer = request.reply(ResponseCode.SUCCESS, ext)
         return self._confirmed(request, answer, appended[-1]) if self._broker.must_confirm(head.properties) else answer
 
-    def _split(self, head: PendingMessage) -> list[PendingMessage]:
+    def _split(self, head: PendingMessage) -> Iterator[PendingMessage]:
         """The messages of a batch: ``size, 0, 0, flag, body length, body, properties length, properties`` each."""
         data = bytes(head.body)
-        messages: list[PendingMessage] = []
+        number, most = 0, self._store.settings.max_batch
         position, stop = 0, len(data)
         while position < stop:
             try:
@@ -248,22 +245,24 @@ class SendHandler:
                     raise ValueError(f"sizes do not add up ({size} ≠ 22 + {body_size} + {properties_size})")
                 text = data[body_end + 2 : end].decode()
             except (struct.error, ValueError) as error:
-                raise MessageIllegal(f"message {len(messages)} of the batch, at byte {position}: {error}") from error
+                raise MessageIllegal(f"message {number} of the batch, at byte {position}: {error}") from error
             properties = parse_properties(text)
             message = PendingMessage(
                 head.topic, head.queue_id, data[position + 20 : body_end], properties, text, flag,
                 head.sys_flag, head.born_timestamp, head.born_host, head.reconsume_times,
-                request_fields=head.request_fields,
+                request=head.request,
             )  # fmt: skip
             if Property.UNIQUE_KEY not in properties:
                 message.set_property(Property.UNIQUE_KEY, unique_key())
-            messages.append(message)
-            if len(messages) > MAX_BATCH:
-                raise MessageIllegal(f"a batch of more than {MAX_BATCH} messages; send it in parts")
+            number += 1
+            if number > most:
+                raise MessageIllegal(
+                    f"a batch of more than {most} messages; send it in parts, or raise max_batch in [store]"
+                )
+            yield message
             position = end
-        if not messages:
+        if not number:
             raise MessageIllegal("a batch without a message")
-        return messages
 
 
 def _check_transaction(sys_flag: int, properties: Mapping[str, str]) -> None:

@@ -2,76 +2,97 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
 
+import attrs
 import orjson
 
 from verniermq.kernel.codes import RequestCode
 from verniermq.kernel.errors import GroupNotFound, InvalidParameter
-from verniermq.kernel.groups import GroupConfig
-from verniermq.kernel.handlers.heartbeat import json_body, objects
-from verniermq.kernel.remoting import Command, Connection, Handler
-from verniermq.kernel.topics import TopicConfig, check_group_name, check_topic_name
+from verniermq.kernel.handlers.table import HandlerTable
+from verniermq.kernel.remoting import Command, Connection
+from verniermq.kernel.requests import (
+    DeleteGroup,
+    DeleteTopic,
+    GetAllGroupConfig,
+    GetAllTopicConfig,
+    GetGroupConfig,
+    GetSystemTopicList,
+    GetTopicConfig,
+    UpdateGroup,
+    UpdateGroupList,
+    UpdateTopic,
+    UpdateTopicList,
+)
+from verniermq.kernel.steps import in_steps
+from verniermq.kernel.tables.attributes import changed_attributes, parse_changes
+from verniermq.kernel.tables.groups import GroupConfig
+from verniermq.kernel.tables.topics import TopicConfig, check_group_name, check_topic_name
 
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
+
+CHANGES_PER_STEP: Final = 32
+"""Topics or groups of a list that are changed before others have a turn: plugins hear of each."""
 
 
 class TopicHandlers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_topic,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_topics,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
-            RequestCode.GET_TOPIC_CONFIG: self.topic,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_group,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_groups,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group,
-        }
+    def register(self, table: HandlerTable) -> None:
+        table.serve(RequestCode.UPDATE_AND_CREATE_TOPIC, UpdateTopic, self.update_topic)
+        table.serve(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, UpdateTopicList, self.update_topics)
+        table.serve(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic, self.delete_topic)
+        table.serve(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfig, self.all_topics)
+        table.serve(RequestCode.GET_TOPIC_CONFIG, GetTopicConfig, self.topic)
+        table.serve(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, GetSystemTopicList, self.system_topics)
+        table.serve(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, UpdateGroup, self.update_group)
+        table.serve(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, UpdateGroupList, self.update_groups)
+        table.serve(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroup, self.delete_group)
+        table.serve(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllGroupConfig, self.all_groups)
+        table.serve(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetGroupConfig, self.group)
 
     # --- topics ----------------------------------------------------------------------------
 
     async def update_topic(self, request: Command, connection: Connection) -> Command:
-        name = request.text("topic")
-        existing = self._broker.topics.find(name)
+        update = UpdateTopic.of(request)
         topic = TopicConfig(
-            name=name,
-            read_queues=request.integer("readQueueNums"),
-            write_queues=request.integer("writeQueueNums"),
-            perm=request.integer("perm"),
-            filter_type=request.text("topicFilterType", "SINGLE_TAG"),
-            sys_flag=request.integer("topicSysFlag", 0),
-            order=request.boolean("order", False),
-            attributes=_changed_attributes(
-                dict(existing.attributes) if existing else {}, request.text("attributes", "")
-            ),
+            name=update.topic,
+            read_queues=update.read_queues,
+            write_queues=update.write_queues,
+            perm=update.perm,
+            filter_type=update.filter_type,
+            sys_flag=update.sys_flag,
+            order=update.order,
+            attributes=parse_changes(update.attributes),
         )
         await self._put_topics([topic])
         return request.reply()
 
     async def update_topics(self, request: Command, connection: Connection) -> Command:
-        members = objects(json_body(request), "topicConfigList")
-        await self._put_topics([TopicConfig.from_json(member) for member in members])
+        members = UpdateTopicList.of(request).topics
+        await self._put_topics([TopicConfig.from_json(member) async for member in in_steps(members)])
         return request.reply()
 
-    async def _put_topics(self, topics: list[TopicConfig]) -> None:
-        for topic in topics:
-            topic.check()
+    async def _put_topics(self, changes: list[TopicConfig]) -> None:
+        topics = []
+        async for topic in in_steps(changes):
             if self._broker.topics.is_system(topic.name):
                 raise InvalidParameter(f"topic {topic.name!r} is the broker's own; it cannot be changed")
-        for topic in topics:
+            known = self._broker.topics.find(topic.name)
+            current = known.attributes if known is not None else {}
+            changed = attrs.evolve(topic, attributes=changed_attributes(current, topic.attributes))
+            changed.check()
+            self._check_attributes("topic", topic.name, current, changed.attributes)
+            topics.append(changed)
+        async for topic in in_steps(topics, CHANGES_PER_STEP):
             self._broker.topics.put(topic)
         await self._broker.topics_document.saved()
 
     async def delete_topic(self, request: Command, connection: Connection) -> Command:
-        name = request.text("topic")
+        name = DeleteTopic.of(request).topic
         if not name or self._broker.topics.is_system(name):
             raise InvalidParameter(f"topic {name!r} is the broker's own; it cannot be deleted")
         check_topic_name(name)
@@ -89,34 +110,50 @@ class TopicHandlers:
         return request.reply(body=orjson.dumps(body))
 
     def topic(self, request: Command, connection: Connection) -> Command:
-        return request.reply(body=orjson.dumps(self._broker.topics.get(request.text("topic")).as_json()))
+        return request.reply(body=orjson.dumps(self._broker.topics.get(GetTopicConfig.of(request).topic).as_json()))
 
-    def system_topics(self, request: Command, connection: Connection) -> Command:
-        names = [topic.name for topic in self._broker.topics if self._broker.topics.is_system(topic.name)]
+    async def system_topics(self, request: Command, connection: Connection) -> Command:
+        topics = self._broker.topics
+        names = [topic.name async for topic in in_steps(topics, 4096) if topics.is_system(topic.name)]
         return request.reply(body=orjson.dumps({"topicList": names}))
+
+    def _check_attributes(
+        self, kind: Literal["topic", "group"], name: str, current: Mapping[str, str], changed: Mapping[str, str]
+    ) -> None:
+        """What was there already stays, also if it has no effect: an Apache broker may have written it."""
+        for attribute, value in changed.items():
+            if current.get(attribute) != value:
+                self._broker.host.check_attribute(kind, name, attribute, value)
 
     # --- groups ----------------------------------------------------------------------------
 
     async def update_group(self, request: Command, connection: Connection) -> Command:
-        await self._put_groups([GroupConfig.from_json(json_body(request))])
+        await self._put_groups([GroupConfig.from_json(UpdateGroup.of(request).config)])
         return request.reply()
 
     async def update_groups(self, request: Command, connection: Connection) -> Command:
-        members = objects(json_body(request), "groupConfigList")
-        await self._put_groups([GroupConfig.from_json(member) for member in members])
+        members = UpdateGroupList.of(request).groups
+        await self._put_groups([GroupConfig.from_json(member) async for member in in_steps(members)])
         return request.reply()
 
-    async def _put_groups(self, groups: list[GroupConfig]) -> None:
-        for group in groups:
+    async def _put_groups(self, changes: list[GroupConfig]) -> None:
+        groups = []
+        async for group in in_steps(changes):
             check_group_name(group.name)
-        for group in groups:
+            known = self._broker.groups.find(group.name)
+            current = known.attributes if known is not None else {}
+            changed = group.with_attributes(changed_attributes(current, group.attributes))
+            self._check_attributes("group", group.name, current, changed.attributes)
+            groups.append(changed)
+        async for group in in_steps(groups, CHANGES_PER_STEP):
             self._broker.groups.put(group)
         await self._broker.groups_document.saved()
 
     async def delete_group(self, request: Command, connection: Connection) -> Command:
-        name = request.text("groupName")
+        deletion = DeleteGroup.of(request)
+        name = deletion.group
         self._broker.groups.delete(name)
-        if request.boolean("cleanOffset", False):
+        if deletion.clean_offset:
             self._broker.offsets.forget(group=name)
         await self._broker.groups_document.saved()
         return request.reply()
@@ -125,21 +162,8 @@ class TopicHandlers:
         return request.reply(body=orjson.dumps(self._broker.groups.as_json()))
 
     def group(self, request: Command, connection: Connection) -> Command:
-        name = request.text("group")
+        name = GetGroupConfig.of(request).group
         found = self._broker.groups.find(name)
         if found is None:
             raise GroupNotFound(name)
         return request.reply(body=orjson.dumps(found.as_json()))
-
-
-def _changed_attributes(attributes: dict[str, str], change: str) -> dict[str, str]:
-    """Apply ``+key=value,-key`` to a topic's attributes."""
-    for part in filter(None, (part.strip() for part in change.split(","))):
-        name, _, value = part[1:].partition("=")
-        if part[0] == "+" and name and value:
-            attributes[name] = value
-        elif part[0] == "-" and name:
-            attributes.pop(name, None)
-        else:
-            raise InvalidParameter(f"attributes {change!r}: expected a list of +name=value and -name, found {part!r}")
-    return attributes

@@ -8,7 +8,7 @@ Read in this order: ``command`` (one request or answer), ``json_header`` and ``b
 from verniermq.kernel.remoting.address import parse_address
 from verniermq.kernel.remoting.client import connect
 from verniermq.kernel.remoting.command import Command, Piece, request_name
-from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler
+from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler, Interceptor
 from verniermq.kernel.remoting.frame import FrameDecoder
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.server import RemotingServer
@@ -21,6 +21,7 @@ __all__ = [
     "FrameDecoder",
     "Guard",
     "Handler",
+    "Interceptor",
     "Piece",
     "RemotingLimits",
     "RemotingServer",

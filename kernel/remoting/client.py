@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from verniermq.kernel.errors import PeerUnreachable
@@ -22,7 +22,7 @@ async def connect(
     timeout: float = 3.0,
     *,
     limits: RemotingLimits | None = None,
-    guards: tuple[Guard, ...] = (),
+    guards: Sequence[Guard] = (),
     clock: Callable[[], float] = time.monotonic,
     tls: ssl.SSLContext | None = None,
 ) -> Connection:
@@ -41,7 +41,7 @@ async def connect(
     try:
         async with asyncio.timeout(timeout):
             _, protocol = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(handlers, limits, guards, clock).as_protocol(), host, port, ssl=tls
+                lambda: Connection(handlers, limits, guards, clock=clock).as_protocol(), host, port, ssl=tls
             )
     except TimeoutError:
         raise PeerUnreachable(address, f"no connection within {timeout:g} s") from None

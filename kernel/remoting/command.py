@@ -9,7 +9,7 @@ header fields as texts. This module knows no sockets.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar, overload
 
 from verniermq.kernel.codes import PROTOCOL_LANGUAGE, PROTOCOL_VERSION, RequestCode
@@ -40,6 +40,20 @@ def request_name(code: int) -> str:
         return f"code {code}"
 
 
+def read_integer(name: str, value: str) -> int:
+    """The number in a field that is not empty.
+
+    Raises:
+        BadField: it is no decimal number of at most 64 bits.
+    """
+    # Python would also take "1_000" and " 7"; Java takes neither.
+    if value.isdecimal() or (value[0] in "+-" and value[1:].isdecimal()):
+        number = int(value) if len(value) <= _LONGEST else _TOO_LARGE
+        if -_TOO_LARGE <= number < _TOO_LARGE:
+            return number
+    raise BadField(name, value[:80], "a decimal number of at most 64 bits")
+
+
 class Command:
     """A request or an answer. Made for every message, hence small and with no check of its own.
 
@@ -48,10 +62,14 @@ class Command:
         remark: In an answer: the text for a human.
         binary: The form of the header; an answer takes that of its request.
         pieces: More of the body, when it is sent in pieces that are not worth putting together first.
+        decoded: The request that it carries, once somebody has asked for it; see ``Request.of``.
         frame: The command as it goes onto the wire, where whoever made it had a quicker way to write it.
     """
 
-    __slots__ = ("binary", "body", "code", "ext", "flag", "frame", "language", "opaque", "pieces", "remark", "version")
+    __slots__ = (
+        "binary", "body", "code", "decoded", "ext", "flag", "frame", "language", "opaque", "pieces", "remark",
+        "version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -77,6 +95,7 @@ class Command:
         self.binary = binary
         self.pieces = pieces
         self.frame = b""
+        self.decoded: object = None
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in self.ext.items())
@@ -97,6 +116,7 @@ class Command:
         command.binary = binary
         command.pieces = ()
         command.frame = b""
+        command.decoded = None
         return command
 
     @classmethod
@@ -156,6 +176,11 @@ class Command:
 
     # --- the fields of a request -----------------------------------------------------------
 
+    def rewrite(self, fields: Mapping[str, str]) -> None:
+        """Have other values in some fields, from now on: what was decoded before does not count any more."""
+        self.ext = {**self.ext, **fields}
+        self.decoded = None
+
     @overload
     def text(self, name: str) -> str: ...
     @overload
@@ -185,12 +210,7 @@ class Command:
         value = self.ext.get(name)
         if not value:
             return self._absent(name, default)
-        # Python would also take "1_000" and " 7"; Java takes neither.
-        if value.isdecimal() or (value[0] in "+-" and value[1:].isdecimal()):
-            number = int(value) if len(value) <= _LONGEST else _TOO_LARGE
-            if -_TOO_LARGE <= number < _TOO_LARGE:
-                return number
-        raise BadField(name, value[:80], "a decimal number of at most 64 bits")
+        return read_integer(name, value)
 
     @overload
     def boolean(self, name: str) -> bool: ...
@@ -232,9 +252,7 @@ class Command:
             parts.append(self.frame)
             return len(self.frame)
         encode = encode_binary_header if self.binary else encode_json_header
-        header = encode(
-            self.code, self.opaque, self.flag, self.ext, self.remark, self.language, self.version
-        )
+        header = encode(self.code, self.opaque, self.flag, self.ext, self.remark, self.language, self.version)
         header_size = len(header)
         body = self.body
         pieces = self.pieces

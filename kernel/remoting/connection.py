@@ -5,9 +5,14 @@ answer to its request. So this one class serves the peers that connect to us and
 
 ::
 
-    socket -> data_received -> Turn -> FrameDecoder -> request -> guards -> handler -> answer -> Turn
-                                                    -> answer  -> asking.py: whoever waits for it
-    socket <- one write for all answers of the turn of the loop <- Turn
+    socket -> data_received -> at the end of the turn of the loop, each step for all connections:
+                  decode       bytes -> requests
+                  serve        request -> guards -> handler -> answer
+                               answer to a request of ours -> responses.py: whoever waits for it
+                  flush        answers -> one write
+
+A connection tells its :class:`~verniermq.kernel.remoting.turn.Turn` that it has something to decode or to write, and
+the turn calls these three. After many answers the turn has it wait, and serves the rest later.
 
 Nothing that happens on one connection is felt on another: what a handler raises becomes an answer, bytes that are
 no frame close this connection only, and a peer that does not read its answers is not read from either.
@@ -19,17 +24,18 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast, final
 
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import Busy, ConnectionLost, RequestRefused, RequestTimeout
+from verniermq.kernel.maybe import in_turn, then, watched
 from verniermq.kernel.message import unpack_host
 from verniermq.kernel.remoting.address import pack_peer
-from verniermq.kernel.remoting.asking import Answered, Asking
 from verniermq.kernel.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, Piece, request_name
 from verniermq.kernel.remoting.frame import FrameDecoder
 from verniermq.kernel.remoting.limits import RemotingLimits
+from verniermq.kernel.remoting.responses import Answered, ResponseTable
 from verniermq.kernel.remoting.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -42,8 +48,18 @@ Handler: TypeAlias = Callable[[Command, "Connection"], Answer | Coroutine[Any, A
 Guard: TypeAlias = Callable[[Command, "Connection"], Awaitable[None] | None]
 """Asked before each handler. It raises ``RequestRefused``, or returns ``None``, or something to wait for."""
 
+Interceptor: TypeAlias = Callable[[Handler, Command, "Connection"], Answer | Coroutine[Any, Any, Answer]]
+"""Stands before a handler, which it may call."""
+
+Observer: TypeAlias = Callable[[Command, "Connection", Answer, Exception | None, int], object]
+"""Told after each request: its answer, or what was raised, and how many nanoseconds it took."""
+
 LONGEST_REMARK: Final = 4096
 """Characters of an error that a peer gets to see."""
+REQUESTS_PER_TURN: Final = 256
+"""Requests of one peer that are served before others have a turn, however many it sent without waiting."""
+LARGE: Final = 128 * 1024
+"""Bytes of a chunk after which a peer is read no further in this turn: some loops read megabytes without a pause."""
 NO_HANDLERS: Final[Mapping[int, Handler]] = {}
 
 
@@ -54,8 +70,9 @@ class Connection:
     Attributes:
         accepted: The peer connected to us. Such a peer is not read from while it does not read; see ``pause_writing``.
         on_close: Called once each, in order, when the connection is gone.
-        on_refused: Called when a request of the peer was refused, or failed.
-        sift: Sees the bytes that come before the decoder does, and returns those that it leaves to it.
+        guards, observers: Asked before and told after each request. The lists may change at any time.
+        unsupported: Serves requests that have no handler.
+        sift: On a connection that we opened: sees bytes before the decoder does, and returns what it leaves to it.
         peer_address: ``10.0.0.5:43210`` or ``[2001:db8::5]:43210``.
         packed_host: The same as a record keeps it, see :func:`~verniermq.kernel.message.pack_host`.
         attributes: Whatever plugins want to remember of this peer, by a name that starts with the plugin's.
@@ -67,7 +84,9 @@ class Connection:
         self,
         handlers: Mapping[int, Handler] = NO_HANDLERS,
         limits: RemotingLimits | None = None,
-        guards: tuple[Guard, ...] = (),
+        guards: Sequence[Guard] = (),
+        observers: Sequence[Observer] = (),
+        unsupported: Handler | None = None,
         clock: Callable[[], float] = time.monotonic,
         accepted: bool = False,
         on_open: Callable[[Connection], None] | None = None,
@@ -78,11 +97,12 @@ class Connection:
         self.handlers = handlers
         self.limits = limits
         self.guards = guards
+        self.observers = observers
+        self.unsupported: Handler = unsupported or _refuse_unsupported
         self.clock = clock
         self.accepted = accepted
         self.on_open = on_open
         self.on_close: list[Callable[[Connection], None]] = []
-        self.on_refused: Callable[[Command, Connection, Exception], None] | None = None
         self.sift: Callable[[bytes], bytes] | None = None
         self.peer_address = ""
         self.packed_host = bytes(8)
@@ -97,9 +117,7 @@ class Connection:
         self._largest = limits.max_frame_size
         self._room = limits.write_buffer_high
         self._decoder = FrameDecoder(limits)
-        self._last: list[Command] | None = None
-        """The commands before bytes that are no frame: nothing comes after them."""
-        self._asking = Asking(loop)
+        self._responses = ResponseTable(loop)
         self._turn = Turn(loop) if turn is None else turn
         self._parts: list[Piece] = []
         """What will be written when this turn ends."""
@@ -108,9 +126,15 @@ class Connection:
         """The turn knows of it already."""
         self._paused = False
         self._writable = asyncio.Event()
-        self._backlog: list[Command] = []
-        """Requests that were decoded before the peer's answers filled the buffer; served when it has read them."""
+        self._requests: list[Command] = []
+        """Decoded and not served yet."""
+        self._waits = False
+        """Its requests are served in a later turn, or when the peer has read the answers to earlier ones."""
+        self._unsettled = False
+        """There is something to do when its requests are served: see :meth:`_settle`."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_full = False
+        """As many requests are being worked on as may be."""
         self._gone = asyncio.Event()
 
     def as_protocol(self) -> asyncio.Protocol:
@@ -126,7 +150,7 @@ class Connection:
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.packed_host = pack_peer(transport.get_extra_info("peername"))
-        self.peer_address = self._asking.peer = unpack_host(self.packed_host)
+        self.peer_address = self._responses.peer = unpack_host(self.packed_host)
         self.last_active = self.clock()
         self._writable.set()
         if self.on_open is not None:
@@ -134,34 +158,19 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self.clock()
-        if self.accepted:
-            self._turn.received(self, data)
+        if not self.accepted:
+            self.decode(data if self.sift is None else self.sift(data))
+            self.serve()
             return
-        self.take(self.decode(data))
-
-    def decode(self, data: bytes) -> list[Command]:
-        """The commands that these bytes complete, to be handed to :meth:`take`."""
-        if self.sift is not None:
-            data = self.sift(data)
-        commands = self._decoder.feed(data)
-        if self._decoder.error is not None and self._last is None:
-            self._last = commands
-        return commands
-
-    def take(self, commands: list[Command]) -> None:
-        """Serve commands, or keep them until the peer has read the answers to earlier ones."""
-        if self._backlog:
-            self._backlog += commands
-        else:
-            self._serve(commands)
-        if commands is self._last and not self.closed:
-            error = self._decoder.error
-            logger.warning("connection closed, its bytes are no frame peer=%s reason=%s", self.peer_address, error)
-            self.close()
+        if len(data) >= LARGE:
+            self._transport.pause_reading()
+            self._unsettled = True
+        self._turn.received(self, data)
 
     def eof_received(self) -> bool:
         """The peer will send nothing more: answer what it sent, then close this side too."""
         self._turn.end()
+        self.serve_all()
         return False
 
     def pause_writing(self) -> None:
@@ -179,15 +188,16 @@ class Connection:
     def resume_writing(self) -> None:
         self._paused = False
         self._writable.set()
-        self._loop.call_soon(self._serve_backlog)
+        if self.accepted:
+            self._turn.will_serve(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         logger.debug("connection lost peer=%s reason=%s", self.peer_address, error or "closed")
         self.closed = True
         self._paused = False
         self._parts.clear()
-        self._backlog.clear()
-        self._asking.connection_lost()
+        self._requests.clear()
+        self._responses.connection_lost()
         self._writable.set()
         self._gone.set()
         for callback in self.on_close:
@@ -198,23 +208,40 @@ class Connection:
 
     # --- requests of the peer --------------------------------------------------------------
 
-    def _serve(self, commands: list[Command]) -> None:
-        """Answer every request of a chunk, onto what is written when the turn ends. Each message comes through here."""
+    def decode(self, data: bytes) -> None:
+        """Turn bytes into requests, and into answers to ours."""
+        requests = self._decoder.feed(data)
+        self._requests = self._requests + requests if self._requests else requests
+        if self._decoder.error is not None:
+            self._unsettled = True
+
+    def serve(self) -> None:
+        """Answer the requests, onto what is written when the turn ends. Each message comes through here."""
+        if self._waits:
+            return
+        requests = self._requests
+        if len(requests) <= REQUESTS_PER_TURN or not self.accepted:
+            self._requests = []
+        else:
+            self._requests = requests[REQUESTS_PER_TURN:]
+            requests = requests[:REQUESTS_PER_TURN]
+            self._unsettled = True
         handlers = self.handlers
         parts, size = self._parts, 0
-        for command in commands:
+        for command in requests:
             flag = command.flag
             if flag & RESPONSE_FLAG:
-                self._asking.take(command)
+                self._responses.take(command)
                 continue
             self.language = command.language
             self.version = command.version
             self.binary = command.binary
             try:
-                handler = handlers.get(command.code)
-                if handler is None:
-                    raise _not_supported(command.code)
-                result = self._guarded(handler, command) if self.guards else handler(command, self)
+                handler = handlers.get(command.code) or self.unsupported
+                if self.guards or self.observers or self._is_full:
+                    result = self._observed(handler, command)
+                else:
+                    result = handler(command, self)
                 if result is None:
                     continue
                 if not isinstance(result, Command):
@@ -227,55 +254,97 @@ class Connection:
                     else:
                         size += result.encode_onto(parts, self._largest)
                     if size > self._room:
+                        self._turn.answered += size
                         self._flush_soon(size)
                         size = 0
+                        if self._turn.is_full and self.accepted:
+                            self._leave_after(command, requests)
+                            break
             except Exception as error:
                 self._refuse(command, error)
             if self._paused and self.accepted:
-                self._backlog = commands[commands.index(command) + 1 :]
+                self._leave_after(command, requests)
                 break
         if size:
+            self._turn.answered += size
             self._flush_soon(size)
+        if self._unsettled:
+            self._settle()
 
-    def _serve_backlog(self) -> None:
-        if self.closed or self._paused:
+    def _leave_after(self, last: Command, requests: list[Command]) -> None:
+        """Keep those that come after the last one served."""
+        self._requests = requests[requests.index(last) + 1 :] + self._requests
+        self._unsettled = True
+
+    def wait(self) -> None:
+        """Leave all requests to a later turn: others got enough answers in this one."""
+        self._unsettled = True
+        self._settle()
+
+    def _settle(self) -> None:
+        """Some requests were served. Leave the rest to the next turn, or until the peer reads; or read on; or close."""
+        if self.closed or self._transport.is_closing():
             return
-        backlog, self._backlog = self._backlog, []
-        self._serve(backlog)
-        if self.accepted and not self._paused and not self._transport.is_closing():
+        self._waits = bool(self._requests)
+        if self._waits:
+            self._transport.pause_reading()
+            if not self._paused:
+                self._turn.will_serve(self)
+            return
+        self._unsettled = False
+        if self._decoder.error is not None:
+            error = self._decoder.error
+            logger.warning("connection closed, its bytes are no frame peer=%s reason=%s", self.peer_address, error)
+            self.close()
+        elif self.accepted and not self._paused:
             self._transport.resume_reading()
 
-    def _guarded(self, handler: Handler, request: Command) -> Answer | Coroutine[Any, Any, Answer]:
-        for position, guard in enumerate(self.guards):
-            waiting = guard(request, self)
-            if waiting is not None:
-                self._ensure_room(waiting)
-                return self._wait_for_guards(waiting, self.guards[position + 1 :], handler, request)
-        return handler(request, self)
+    def serve_next(self) -> None:
+        """Serve what waited, and read on if nothing is left."""
+        if not self.closed and not self._paused:
+            self._waits = False
+            self._unsettled = True
+            self.serve()
 
-    async def _wait_for_guards(
-        self, waiting: Awaitable[None], others: tuple[Guard, ...], handler: Handler, request: Command
-    ) -> Answer:
-        await waiting
-        for guard in others:
-            again = guard(request, self)
-            if again is not None:
-                await again
-        result = handler(request, self)
-        return result if result is None or isinstance(result, Command) else await result
+    def serve_all(self) -> None:
+        """Serve at once what waits for its turn: the peer will send nothing more, or the server stops."""
+        while self._requests and not self._paused and not self.closed:
+            self._waits = False
+            self.serve()
+
+    def _observed(self, handler: Handler, request: Command) -> Answer | Coroutine[Any, Any, Answer]:
+        """Serve a request that guards are asked about before, or observers told of afterwards."""
+        started = time.perf_counter_ns()
+
+        def begin() -> Answer | Coroutine[Any, Any, Answer]:
+            if self._is_full:
+                # Before anything begins: a coroutine that is refused afterwards is one that nothing ever awaits.
+                limit = self.limits.max_inflight_per_connection
+                raise Busy(f"{limit} requests of this connection are being worked on; wait for their answers")
+            # A copy of the list: a guard may take itself off it.
+            waiting = in_turn(guard(request, self) for guard in tuple(self.guards))
+            return then(waiting, lambda: handler(request, self))
+
+        def ended(answer: Answer, error: BaseException | None) -> None:
+            elapsed = time.perf_counter_ns() - started
+            for observer in tuple(self.observers):
+                observer(request, self, answer, self.reason(error), elapsed)
+
+        return watched(begin, ended)
+
+    def reason(self, error: BaseException | None) -> Exception | None:
+        """What observers hear of an error: a request that was cancelled had lost its peer."""
+        return error if error is None or isinstance(error, Exception) else ConnectionLost(self.peer_address)
 
     def _start(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
-        self._ensure_room(work)
         task = self._loop.create_task(self._finish(request, work))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._is_full = len(self._tasks) >= self.limits.max_inflight_per_connection
+        task.add_done_callback(self._finished)
 
-    def _ensure_room(self, work: Awaitable[object]) -> None:
-        limit = self.limits.max_inflight_per_connection
-        if len(self._tasks) >= limit:
-            if isinstance(work, Coroutine):
-                work.close()
-            raise Busy(f"{limit} requests of this connection are being worked on; wait for their answers")
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._is_full = False
 
     async def _finish(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
         # Not cancelled when the peer goes away: what a request has begun to change should not stay half done.
@@ -312,8 +381,6 @@ class Connection:
             # A text may hold what UTF-8 cannot (half a surrogate pair, from a file name): it must not fail here.
             remark = text[:LONGEST_REMARK].encode("utf-8", "replace").decode()
             self._flush_soon(request.reply(code, remark=remark).encode_onto(self._parts))
-        if self.on_refused is not None:
-            self.on_refused(request, self, error)
 
     # --- requests of ours ------------------------------------------------------------------
 
@@ -328,9 +395,9 @@ class Connection:
             await self._wait_until_writable(command, timeout)
         if self.closed:
             raise ConnectionLost(self.peer_address)
-        opaque = self._asking.number(command)
+        opaque = self._responses.number(command)
         self._send(command)
-        return await self._asking.wait_for(opaque, command.code, timeout)
+        return await self._responses.wait_for(opaque, command.code, timeout)
 
     def begin(self, command: Command, timeout: float, answered: Answered) -> None:
         """Send a request and return at once; ``answered`` is called with the answer, or with an error instead.
@@ -343,9 +410,14 @@ class Connection:
         """
         if self.closed:
             raise ConnectionLost(self.peer_address)
-        opaque = self._asking.number(command)
+        opaque = self._responses.number(command)
         self._send(command)
-        self._asking.call(opaque, command.code, timeout, answered)
+        self._responses.call(opaque, command.code, timeout, answered)
+
+    @property
+    def peer_host(self) -> str:
+        """The peer's address without its port, which is another one for each connection."""
+        return self.peer_address.rpartition(":")[0]
 
     @property
     def is_writable(self) -> bool:
@@ -357,7 +429,7 @@ class Connection:
         if self.closed:
             return False
         command.flag |= ONEWAY_FLAG
-        self._asking.number(command)
+        self._responses.number(command)
         self._send(command)
         return True
 
@@ -446,8 +518,7 @@ class Connection:
         return frozenset(self._tasks)
 
 
-def _not_supported(code: int) -> RequestRefused:
-    return RequestRefused(
-        f"request {request_name(code)} is not supported here; perhaps a plugin that serves it is not active",
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+def _refuse_unsupported(request: Command, connection: Connection) -> Answer:
+    raise RequestRefused(
+        f"request {request_name(request.code)} is not supported here", ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     )

@@ -18,11 +18,14 @@ from typing import Any, Final, TypeAlias, cast
 import orjson
 
 from verniermq.kernel.errors import ProtocolError
+from verniermq.kernel.jsonlimits import FROM_PEER, check_count, check_depth
 
 Header: TypeAlias = tuple[int, int, int, dict[str, str], str, str, int]
 """Code, opaque, flag, ext fields, remark, language, version: what both forms of a header hold."""
 
 UNKNOWN_LANGUAGE: Final = "OTHER"
+_LONG: Final = 100_000
+"""Bytes; a shorter header cannot have more values than are read."""
 _TYPES: Final = (int, int, int, dict, str, str, int)
 _MEMBERS: Final[dict[str, type]] = {
     "code": int, "opaque": int, "flag": int, "version": int, "language": str, "remark": str, "extFields": dict,
@@ -36,9 +39,11 @@ def decode_json_header(raw: bytes) -> Header:
         ProtocolError: the bytes are no JSON object, or a member has the wrong type.
     """
     try:
+        if len(raw) > _LONG:
+            check_count(raw, FROM_PEER)
         header = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise ProtocolError(f"header of {len(raw)} bytes is no JSON: {error}") from None
+    except ValueError as error:
+        raise ProtocolError(f"header of {len(raw)} bytes is no JSON that can be used: {error}") from None
     try:
         # One by one: nearly every request has all of them, and this is the quickest way to see it.
         code, opaque = header["code"], header["opaque"]
@@ -52,13 +57,23 @@ def decode_json_header(raw: bytes) -> Header:
     except (KeyError, TypeError):
         usual = False
     if not usual:
+        _ensure_shallow(header, raw)
         code, opaque, flag, ext, remark, language, version = _checked(header)
     try:
         # The quickest way to see that every value is a string: join raises for anything else.
         "".join(ext.values())
     except TypeError:
+        _ensure_shallow(header, raw)
         ext = _as_text(ext, raw)
     return code, opaque, flag, ext, remark, language or UNKNOWN_LANGUAGE, version
+
+
+def _ensure_shallow(header: Any, raw: bytes) -> None:
+    """What lies in strings only is never looked into; the rest is shown in an error, or written again as a text."""
+    try:
+        check_depth(header, raw, FROM_PEER)
+    except ValueError as error:
+        raise ProtocolError(f"header of {len(raw)} bytes cannot be used: {error}") from None
 
 
 def _checked(header: Any) -> Header:

@@ -14,8 +14,9 @@ import asyncio
 import errno
 import logging
 import os
+import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -24,9 +25,10 @@ import attrs
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import ListenFailed, RequestRefused
 from verniermq.kernel.remoting.command import Command
-from verniermq.kernel.remoting.connection import Connection, Guard, Handler
+from verniermq.kernel.remoting.connection import Connection, Guard, Handler, Observer
 from verniermq.kernel.remoting.limits import RemotingLimits
-from verniermq.kernel.remoting.tls import Door, Listener, Tls
+from verniermq.kernel.remoting.listener import Listener
+from verniermq.kernel.remoting.tls import SharedPort, Tls
 from verniermq.kernel.remoting.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,9 @@ class RemotingServer:
 
     handlers: Mapping[int, Handler]
     limits: RemotingLimits = attrs.Factory(RemotingLimits)
-    guards: tuple[Guard, ...] = ()
+    guards: Sequence[Guard] = ()
+    observers: Sequence[Observer] = ()
+    unsupported: Handler | None = None
     on_connect: Callable[[Connection], None] | None = None
     on_disconnect: Callable[[Connection], None] | None = None
     clock: Callable[[], float] = time.monotonic
@@ -52,15 +56,16 @@ class RemotingServer:
     connections: set[Connection] = attrs.field(factory=set, init=False)
     addresses: list[tuple[str, int]] = attrs.field(factory=list, init=False)
     """Where it listens, with the real ports."""
-    _listeners: list[asyncio.Server | Listener] = attrs.field(factory=list, init=False)
+    _listeners: list[Listener] = attrs.field(factory=list, init=False)
     _sweep_timer: asyncio.TimerHandle | None = attrs.field(default=None, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     _turn: Turn | None = attrs.field(default=None, init=False)
-    _door: Door | None = attrs.field(init=False)
+    _joining: set[asyncio.Task[None]] = attrs.field(factory=set, init=False)
+    _shared_port: SharedPort | None = attrs.field(init=False)
 
-    @_door.default
-    def _make_door(self) -> Door | None:
-        return None if self.tls is None else Door(self.tls, self._make_connection, self.limits)
+    @_shared_port.default
+    def _make_shared_port(self) -> SharedPort | None:
+        return None if self.tls is None else SharedPort(self.tls, self._make_connection, self.limits)
 
     async def listen(self, host: str, port: int) -> int:
         """Listen here too, and return the port: the one asked for, or a free one for port 0.
@@ -69,14 +74,9 @@ class RemotingServer:
             ListenFailed: the port is in use, or the host is not ours.
         """
         loop = asyncio.get_running_loop()
+        listener = Listener(self._greet if self._shared_port is None else self._shared_port.greet, loop)
         try:
-            listener = (
-                await self._door.listen(host, port)
-                if self._door is not None
-                else await loop.create_server(
-                    self._make_connection, host, port, backlog=self.limits.listen_backlog, reuse_address=True
-                )
-            )
+            await listener.listen(host, port, self.limits.listen_backlog)
         except OSError as error:
             raise ListenFailed(host, port, _why_not(error)) from error
         self._listeners.append(listener)
@@ -97,11 +97,14 @@ class RemotingServer:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
-        if self._door is not None:
-            self._door.close()
+        if self._shared_port is not None:
+            self._shared_port.close()
         for connection in self.connections:
+            connection.serve_all()
             connection.guards = (_refuse_while_stopping,)
 
+        if self._joining:
+            await asyncio.wait(self._joining)
         working = await _wait(self._tasks(), deadline - loop.time())
         for task in working:
             task.cancel()
@@ -142,11 +145,32 @@ class RemotingServer:
 
     # --- inside ----------------------------------------------------------------------------
 
+    def _greet(self, sock: socket.socket, peer: str) -> None:
+        loop = asyncio.get_running_loop()
+        joining = loop.create_task(self._join(sock, peer))
+        self._joining.add(joining)
+        joining.add_done_callback(self._joining.discard)
+
+    async def _join(self, sock: socket.socket, peer: str) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._make_connection, sock)
+        except OSError as error:
+            logger.info("connection lost before it was one peer=%s reason=%s", peer, error)
+            sock.close()
+
     def _make_connection(self) -> asyncio.Protocol:
         if self._turn is None:
             self._turn = Turn(asyncio.get_running_loop())
         return Connection(
-            self.handlers, self.limits, self.guards, self.clock, accepted=True, on_open=self._admit, turn=self._turn
+            self.handlers,
+            self.limits,
+            self.guards,
+            self.observers,
+            self.unsupported,
+            self.clock,
+            accepted=True,
+            on_open=self._admit,
+            turn=self._turn,
         ).as_protocol()
 
     def _admit(self, connection: Connection) -> None:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -32,19 +33,30 @@ TlsMode: TypeAlias = Literal["disabled", "permissive", "enforcing"]
 
 HANDSHAKE: Final = 0x16
 """The type of the TLS record that a client hello travels in."""
-ACCEPTS_PER_TURN: Final = 100
-PAUSE_SECONDS: Final = 1.0
-"""How long to wait when the process has no descriptor left for another connection."""
+TELL_SECONDS: Final = 60.0
+"""Between two lines about newcomers that were turned away."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Tls:
-    """What a server needs to speak TLS."""
+    """What a server needs to speak TLS. Every handshake takes the ``context`` as it is then."""
 
     context: ssl.SSLContext
     plain_allowed: bool = True
     """Whether frames outside of TLS are served too."""
     handshake_seconds: float = 10.0
+    read: Callable[[], ssl.SSLContext] | None = None
+    """Makes the context anew from its files."""
+
+    def reload(self) -> None:
+        """Show the certificate that the files have now to whoever connects from now on.
+
+        Raises:
+            ConfigError: a file is missing or is not what it should be; the old certificate stays.
+        """
+        if self.read is not None:
+            self.context = self.read()
+            logger.info("certificate changed; whoever connects from now on is shown the new one")
 
 
 def load_tls(
@@ -60,8 +72,13 @@ def load_tls(
     if not certificate or not key:
         missing = "certificate" if not certificate else "key"
         raise ConfigError(f'[tls] mode = "{mode}" needs a {missing}; name a PEM file in [tls] {missing}')
+    read = partial(_server_context, certificate, key, client_ca)
+    return Tls(read(), mode == "permissive", handshake_seconds, read)
+
+
+def _server_context(certificate: str, key: str, client_ca: str) -> ssl.SSLContext:
     for setting, path in (("certificate", certificate), ("key", key), ("client_ca", client_ca)):
-        if path and not Path(path).is_file():
+        if path and not os.path.isfile(path):  # which is false, too, where nobody may look
             raise ConfigError(f"[tls] {setting}: there is no file {path!r}; name one in PEM")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -76,86 +93,73 @@ def load_tls(
     if client_ca:
         try:
             context.load_verify_locations(client_ca)
-        except ssl.SSLError as error:
-            raise ConfigError(f"[tls] client_ca: {client_ca!r} holds no certificates in PEM: {error.reason}") from error
+        except (ssl.SSLError, OSError) as error:
+            why = getattr(error, "reason", None) or str(error)
+            raise ConfigError(f"[tls] client_ca: {client_ca!r} holds no certificates in PEM: {why}") from error
         context.verify_mode = ssl.CERT_REQUIRED
-    return Tls(context, mode == "permissive", handshake_seconds)
+    return context
+
+
+def load_outgoing_tls(outgoing: bool, server_ca: str, certificate: str, key: str) -> ssl.SSLContext | None:
+    """What connections to other servers need of ``[tls]``; ``None`` for plain frames.
+
+    If there is a certificate of our own, it is shown to whoever asks for one.
+
+    Raises:
+        ConfigError: a file is missing or is not what it should be.
+    """
+    if not outgoing:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=server_ca or None)
+    except (ssl.SSLError, OSError) as error:
+        why = getattr(error, "reason", None) or str(error)
+        raise ConfigError(f"[tls] server_ca: {server_ca!r} holds no certificates in PEM: {why}") from error
+    if certificate and key:
+        try:
+            context.load_cert_chain(certificate, key, password=lambda: b"")
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise ConfigError(f"[tls] {certificate!r} and {key!r} are no certificate with its key: {error}") from error
+    return context
 
 
 @attrs.define(eq=False)
-class Door:
+class SharedPort:
     """Accepts newcomers; each becomes a connection when it is known how it speaks, or is gone."""
 
     tls: Tls
     make: Callable[[], asyncio.Protocol]
     limits: RemotingLimits
-    newcomers: set[Newcomer] = attrs.field(factory=set, init=False)
+    detectors: set[ProtocolDetector] = attrs.field(factory=set, init=False)
+    _turned_away: int = attrs.field(default=0, init=False)
+    _tell_again: float = attrs.field(default=0.0, init=False)
 
-    async def listen(self, host: str, port: int) -> Listener:
-        """
-        Raises:
-            OSError: it cannot be listened there.
-        """
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        listener = Listener(self, loop)
-        try:
-            for family, address in {(entry[0], entry[4]) for entry in found}:
-                listener.add(socket.create_server(address, family=family, backlog=self.limits.listen_backlog))
-        except OSError:
-            listener.close()
-            raise
-        return listener
+    def greet(self, sock: socket.socket, peer: str) -> None:
+        """Wait for the first byte of a newcomer."""
+        ProtocolDetector(self, asyncio.get_running_loop(), sock, peer).wait()
+
+    def note_turned_away(self, peer: str, reason: str) -> None:
+        """One line for all of a minute: whoever scans ports must not fill the log."""
+        logger.debug("connection closed at the door peer=%s reason=%s", peer, reason)
+        self._turned_away += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._tell_again:
+            logger.info(
+                "connections closed at the door count=%d last_peer=%s reason=%s", self._turned_away, peer, reason
+            )
+            self._turned_away, self._tell_again = 0, now + TELL_SECONDS
 
     def close(self) -> None:
         """Send everybody away who is not a connection yet."""
-        for newcomer in list(self.newcomers):
+        for newcomer in list(self.detectors):
             newcomer.leave("the server stops")
 
 
 @attrs.define(eq=False)
-class Listener:
-    """The sockets of one address; what a server needs of :class:`asyncio.Server`."""
-
-    door: Door
-    loop: asyncio.AbstractEventLoop
-    sockets: list[socket.socket] = attrs.field(factory=list, init=False)
-
-    def add(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self.sockets.append(sock)
-        self.loop.add_reader(sock.fileno(), self._accept, sock)
-
-    def _accept(self, sock: socket.socket) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                accepted, peer = sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                logger.error("no connection accepted, again in %g s: %s", PAUSE_SECONDS, error)
-                self.loop.remove_reader(sock.fileno())
-                self.loop.call_later(PAUSE_SECONDS, self._resume, sock)
-                return
-            accepted.setblocking(False)
-            Newcomer(self.door, self.loop, accepted, str(peer)).wait()
-
-    def _resume(self, sock: socket.socket) -> None:
-        if sock in self.sockets:
-            self.loop.add_reader(sock.fileno(), self._accept, sock)
-
-    def close(self) -> None:
-        for sock in self.sockets:
-            self.loop.remove_reader(sock.fileno())
-            sock.close()
-        self.sockets.clear()
-
-
-@attrs.define(eq=False)
-class Newcomer:
+class ProtocolDetector:
     """A peer before its first byte, and during its handshake."""
 
-    _door: Door
+    _shared_port: SharedPort
     _loop: asyncio.AbstractEventLoop
     _sock: socket.socket
     _peer: str
@@ -164,9 +168,9 @@ class Newcomer:
 
     def wait(self) -> None:
         """Wait for the first byte."""
-        limits = self._door.limits
-        self._door.newcomers.add(self)
-        if len(self._door.newcomers) > limits.max_connections:
+        limits = self._shared_port.limits
+        self._shared_port.detectors.add(self)
+        if len(self._shared_port.detectors) > limits.max_connections:
             self.leave(f"{limits.max_connections} others wait at the door already")
             return
         self._loop.add_reader(self._sock.fileno(), self._look)
@@ -180,7 +184,7 @@ class Newcomer:
         except OSError as error:
             self.leave(f"it went away: {error}")
             return
-        tls = self._door.tls
+        tls = self._shared_port.tls
         if not first:
             self.leave("it closed without a word")
         elif first[0] == HANDSHAKE or tls.plain_allowed:
@@ -195,19 +199,19 @@ class Newcomer:
         patience = tls.handshake_seconds if tls is not None else None
         try:
             await self._loop.connect_accepted_socket(
-                self._door.make, self._sock, ssl=context, ssl_handshake_timeout=patience
+                self._shared_port.make, self._sock, ssl=context, ssl_handshake_timeout=patience
             )
         except OSError as error:  # which TLS errors and timeouts are, too
             self._joining = None
             self.leave(f"the TLS handshake failed: {getattr(error, 'reason', None) or error}")
         else:
-            self._door.newcomers.discard(self)
+            self._shared_port.detectors.discard(self)
 
     def leave(self, reason: str) -> None:
         """Close, with a line that says why."""
-        logger.info("connection closed at the door peer=%s reason=%s", self._peer, reason)
+        self._shared_port.note_turned_away(self._peer, reason)
         self._stop_looking()
-        self._door.newcomers.discard(self)
+        self._shared_port.detectors.discard(self)
         if self._joining is not None:
             self._joining.cancel()  # and with it the transport that has the socket
         else:

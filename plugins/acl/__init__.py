@@ -1,8 +1,10 @@
-"""Access control: who may send and read what (RocketMQ: its ACL of 4.x, with ``plain_acl.yml``).
+"""Access control: who may send and read what (RocketMQ: its ACL of 4.x and 5.x).
 
 Every request of a client carries an access key and a signature; a broker with this plugin serves it when the signature
-is right and the account may do what the request does. Read in this order: ``signature`` (who asks), ``accounts`` (what
-they may do), ``needs`` (what a request takes).
+is right and the account may do what the request does. Accounts stand in ``broker.toml``; users are made by request and
+kept in a table, as RocketMQ 5 does it. What a request touches is said by its class; the signature is RocketMQ's own
+(``kernel/remoting/signature.py``). Read in this order: ``accounts``, ``users`` and ``policies`` (what they may do),
+``handlers`` (how users and their rights are made).
 
 The plugin is not among the default ones. A broker without it never looks.
 """
@@ -15,10 +17,11 @@ from typing import ClassVar, Final
 
 import attrs
 
-from verniermq.kernel import Command, Connection, Declaration, NoPermission, hookimpl, request_name, setting
-from verniermq.plugins.acl.accounts import Account, Member, any_of, are_addresses
-from verniermq.plugins.acl.needs import FINDERS, Need
-from verniermq.plugins.acl.signature import ACCESS_KEY, is_signed_with
+from verniermq.kernel import Command, Connection, Context, Declaration, NoPermission, Registry, hookimpl, setting
+from verniermq.kernel.requests import ACCESS_KEY, Access, Caller
+from verniermq.plugins.acl.accounts import Account, Principal, any_of, are_addresses
+from verniermq.plugins.acl.handlers import REQUESTS, AuthHandlers
+from verniermq.plugins.acl.users import UserPrincipal, UserTable
 
 NOBODY: Final = secrets.token_bytes(20)
 """What requests of unknown accounts are checked with, so that they take as long as those of known ones."""
@@ -39,53 +42,76 @@ class Plugin:
         config=Config,
         summary="Lets only signed requests pass, and only those that their account may make.",
         before=("flow",),
+        requests=REQUESTS,
         # A check that stumbles must not be a way in, however often.
         on_failure="closed",
         when_it_keeps_failing="stop",
     )
     config: Config
+    broker: Context
     _trusts: Callable[[str], bool] = attrs.field(init=False)
-    _members: dict[str, Member] = attrs.field(init=False)
+    _members: dict[str, Principal] = attrs.field(init=False)
+    _users: UserTable = attrs.field(factory=UserTable, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.settings_changed(self.config)
+
+    def setup(self, registry: Registry) -> None:
+        handlers = AuthHandlers(self.broker, self._users, lambda: self.config.accounts, self._is_admin)
+        for code, handler in handlers.handlers().items():
+            registry.handler(code, handler)
+        handlers.document = registry.table("acl", load=self._users.load_json, save=self._users.as_json, private=True)
 
     @hookimpl
     def settings_changed(self, settings: Config) -> None:
         self.config = settings
         self._trusts = any_of(settings.whitelist)
-        self._members = {key: Member(key, account) for key, account in settings.accounts.items()}
+        self._members = {key: Principal(key, account) for key, account in settings.accounts.items()}
 
     @hookimpl
-    def before_request(self, request: Command, connection: Connection) -> None:
-        address = connection.peer_address.rpartition(":")[0].strip("[]")
-        if self._trusts(address):
+    def before_access(self, caller: Caller, wanted: Iterable[Access]) -> None:
+        if self._trusts(caller.address):
             return
-        member = self._identified(request, connection, address)
+        member = self._identified(caller)
         if member.is_admin:
             return
-        finder = FINDERS.get(request.code)
-        if finder is None:
-            raise NoPermission(
-                f"{request_name(request.code)} takes an administrator, and account {member.key!r} is none; "
-                f"use another account, or set admin = true in [plugins.acl.accounts.{member.key}]"
-            )
-        self._ensure(member, finder(request))
+        for kind, name, actions in wanted:
+            if not member.decides_about(kind, actions):
+                raise NoPermission(
+                    f"{caller.request}{f' for {name!r:.140}' if name else ''} takes an administrator, and account "
+                    f"{member.key!r} is none; use another account, or {member.how_to_administer}"
+                )
+            name = self.broker.cluster if kind == "cluster" else name
+            why_not = member.refusal(kind, name, actions, caller.address)
+            if why_not is not None:
+                raise NoPermission(why_not)
 
-    def _identified(self, request: Command, connection: Connection, address: str) -> Member:
-        key = request.ext.get(ACCESS_KEY)
+    def _is_admin(self, request: Command, connection: Connection) -> bool:
+        """Whether a request that was let pass comes from an administrator."""
+        if self._trusts(connection.peer_host.strip("[]")):
+            return True
+        member = self._member(request.ext.get(ACCESS_KEY, ""))
+        return member is not None and member.is_admin
+
+    def _member(self, key: str) -> Principal | UserPrincipal | None:
+        """Accounts in ``broker.toml`` go before users."""
+        return self._members.get(key) or self._users.principal(key)
+
+    def _identified(self, caller: Caller) -> Principal | UserPrincipal:
+        key = caller.access_key
         if not key:
             raise NoPermission(
-                f"{request_name(request.code)} from {connection.peer_address} is not signed; give the client its "
-                f"access key and secret, or put {address} into whitelist in [plugins.acl]"
+                f"{caller.request} from {caller.address} is not signed; give the client its access key and secret, or "
+                f"put {caller.address} into whitelist in [plugins.acl]"
             )
-        member = self._members.get(key)
-        if member is not None and member.trusts(address):
+        member = self._member(key)
+        if member is not None and member.trusts(caller.address):
             return member
-        signed = is_signed_with(member.secret if member is not None else NOBODY, request)
+        signed = caller.is_signed_with(member.secret if member is not None else NOBODY)
         if member is None:
             raise NoPermission(
-                f"access key {key!r:.80} is not known here; check its spelling, or add it to [plugins.acl.accounts]"
+                f"access key {key!r:.80} is not known here, or disabled; check its spelling, or add it to "
+                "[plugins.acl.accounts]"
             )
         if not signed:
             raise NoPermission(
@@ -93,13 +119,3 @@ class Plugin:
                 "between client and broker changes requests"
             )
         return member
-
-    @staticmethod
-    def _ensure(member: Member, needs: Iterable[Need]) -> None:
-        for need in needs:
-            if not member.rights[need.kind].of(need.name) & need.rights:
-                right = " or ".join(sorted(need.rights))
-                raise NoPermission(
-                    f"account {member.key!r} may not {right} with {need.kind} {need.name!r:.140}; allow it under "
-                    f"{need.kind}s in [plugins.acl.accounts.{member.key}]"
-                )

@@ -15,15 +15,14 @@ from typing import Final
 import attrs
 
 from verniermq.kernel import setting
+from verniermq.kernel.requests import EITHER, PUB, SUB, Action
 
-PUB: Final = "PUB"
-SUB: Final = "SUB"
-PERMISSIONS: Final[Mapping[str, frozenset[str]]] = {
+PERMISSIONS: Final[Mapping[str, frozenset[Action]]] = {
     "DENY": frozenset(),
-    PUB: frozenset({PUB}),
-    SUB: frozenset({SUB}),
-    "PUB|SUB": frozenset({PUB, SUB}),
-    "SUB|PUB": frozenset({PUB, SUB}),
+    "PUB": PUB,
+    "SUB": SUB,
+    "PUB|SUB": EITHER,
+    "SUB|PUB": EITHER,
 }
 SHORTEST_SECRET: Final = 7
 """Characters; RocketMQ refuses shorter ones too."""
@@ -58,7 +57,9 @@ class Account:
     admin: bool = setting(False, "Whether it may do everything: topics, groups, offsets of others, settings.")
     whitelist: tuple[str, ...] = setting((), "Addresses from which it need not sign.", check=are_addresses)
     topics: dict[str, str] = setting({}, 'What it may do with which topics: orders = "PUB|SUB".', check=_permissions)
-    groups: dict[str, str] = setting({}, 'Which consumer groups it may be: billing = "SUB".', check=_permissions)
+    groups: dict[str, str] = setting(
+        {}, 'Which groups it may be, as a producer or a consumer: billing = "PUB|SUB".', check=_permissions
+    )
     default_topic: str = setting("DENY", "What it may do with all other topics.", check=_permission)
     default_group: str = setting("DENY", "What it may do as all other groups.", check=_permission)
 
@@ -72,14 +73,14 @@ class Rights:
         self._starred = sorted(starred, key=lambda pair: -len(pair[0]))
         self._default = PERMISSIONS[default]
 
-    def of(self, name: str) -> frozenset[str]:
+    def of(self, name: str) -> frozenset[Action]:
         exact = self._exact.get(name)
         if exact is not None:
             return exact
         return next((rights for prefix, rights in self._starred if name.startswith(prefix)), self._default)
 
 
-class Member:
+class Principal:
     """An account, ready to be asked."""
 
     def __init__(self, key: str, account: Account) -> None:
@@ -91,6 +92,21 @@ class Member:
             "topic": Rights(account.topics, account.default_topic),
             "group": Rights(account.groups, account.default_group),
         }
+        self.how_to_administer = f"set admin = true in [plugins.acl.accounts.{key}]"
+
+    def decides_about(self, kind: str, actions: frozenset[Action]) -> bool:
+        """Whether its table has a word for any of these; it has none for an operator's."""
+        return kind in self.rights and not actions.isdisjoint(EITHER)
+
+    def refusal(self, kind: str, name: str, actions: frozenset[Action], address: str) -> str | None:
+        """Why it may not do any of these with a topic or a group, and what to do; ``None`` if it may."""
+        if self.rights[kind].of(name) & actions:
+            return None
+        rights = " or ".join(sorted(action.name for action in actions & EITHER))
+        return (
+            f"account {self.key!r} may not {rights} with {kind} {name!r:.140}; allow it under "
+            f"{kind}s in [plugins.acl.accounts.{self.key}]"
+        )
 
 
 def any_of(patterns: Iterable[str]) -> Callable[[str], bool]:

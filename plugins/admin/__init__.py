@@ -5,52 +5,146 @@ Looking never changes what is looked at: nothing here touches a group's figures 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
 import attrs
 
-from verniermq.kernel import Broker, Declaration, DispatchEvent, Handler, NoConfig, Service, gathered, hookimpl
+from verniermq.kernel import (
+    Context,
+    Declaration,
+    DispatchEvent,
+    Handler,
+    NoConfig,
+    Registry,
+    RequestCode,
+    gathered,
+    hookimpl,
+)
 from verniermq.plugins.admin.connections import ConnectionRequests
+from verniermq.plugins.admin.days import Days, Totals
 from verniermq.plugins.admin.progress import ProgressRequests
+from verniermq.plugins.admin.puttimes import PutTimes
+from verniermq.plugins.admin.queues import QueueRequests
 from verniermq.plugins.admin.rates import (
     BROKER_GET,
+    BROKER_GET_MISSED,
+    BROKER_GET_USERS,
     BROKER_PUT,
+    BROKER_PUT_SIZE,
+    BROKER_PUT_USERS,
     GET_NUMS,
     GET_SIZE,
     PUT_NUMS,
     PUT_SIZE,
     Rates,
 )
+from verniermq.plugins.admin.requests import CLASSES
 from verniermq.plugins.admin.reset import ResetRequests
-from verniermq.plugins.admin.status import StatusRequests
+from verniermq.plugins.admin.settings import SettingsRequests
+from verniermq.plugins.admin.status import StatusRequests, runtime_info
+from verniermq.plugins.admin.switches import SwitchRequests
 
 
 @attrs.define(eq=False)
 class Plugin:
-    declaration: ClassVar = Declaration(api=1, summary="Answers mqadmin: figures, progress, connections, resets.")
+    declaration: ClassVar = Declaration(
+        api=1,
+        summary="Answers mqadmin: figures, progress, connections, resets.",
+        requests=(
+            RequestCode.GET_BROKER_RUNTIME_INFO,
+            RequestCode.VIEW_BROKER_STATS_DATA,
+            RequestCode.GET_BROKER_CONFIG,
+            RequestCode.UPDATE_BROKER_CONFIG,
+            RequestCode.GET_BROKER_HA_STATUS,
+            RequestCode.GET_BROKER_EPOCH_CACHE,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET,
+            RequestCode.QUERY_CONSUME_QUEUE,
+            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
+            RequestCode.SET_COMMITLOG_READ_MODE,
+            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
+            RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
+            RequestCode.CLEAN_UNUSED_TOPIC,
+            RequestCode.GET_TOPIC_STATS_INFO,
+            RequestCode.GET_CONSUME_STATS,
+            RequestCode.GET_BROKER_CONSUME_STATS,
+            RequestCode.QUERY_CONSUME_TIME_SPAN,
+            RequestCode.GET_ALL_CONSUMER_OFFSET,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST,
+            RequestCode.GET_ALL_PRODUCER_INFO,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            RequestCode.CLONE_GROUP_OFFSET,
+        ),
+        hookspecs=(runtime_info,),
+    )
     config: NoConfig
+    broker: Context
     _rates: Rates = attrs.field(init=False)
-    _cluster: str = attrs.field(default="", init=False)
+    _days: Days = attrs.field(init=False)
+    _put_times: PutTimes = attrs.field(init=False)
+    _status: StatusRequests = attrs.field(init=False)
+    _missed: int = 0
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._rates = Rates(broker.clock)
-        self._cluster = broker.configuration.broker.cluster
+    def __attrs_post_init__(self) -> None:
+        clock = self.broker.clock
+        self._rates = Rates(clock)
+        self._days = Days(clock, self._totals)
+        self._put_times = PutTimes(clock.now_ms)
+        self._status = StatusRequests(self.broker, self._rates, self._days, self._put_times, self._catch_up)
 
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> dict[int, Handler]:
+    def setup(self, registry: Registry) -> None:
+        for code, handler in self._handlers().items():
+            registry.handler(code, handler, CLASSES[code])
+        registry.service("sample rates", partial(self._rates.run, self._before_sample))
+        registry.service("midnight", self._days.run)
+
+    def _handlers(self) -> dict[int, Handler]:
         return {
-            **StatusRequests(broker, self._rates).handlers(),
-            **ProgressRequests(broker, self._rates).handlers(),
-            **ConnectionRequests(broker).handlers(),
-            **ResetRequests(broker).handlers(),
+            **self._status.handlers(),
+            **ProgressRequests(self.broker, self._rates).handlers(),
+            **ConnectionRequests(self.broker).handlers(),
+            **ResetRequests(self.broker).handlers(),
+            **SettingsRequests(self.broker).handlers(),
+            **QueueRequests(self.broker).handlers(),
+            **SwitchRequests().handlers(),
         }
 
     @hookimpl
-    def services(self, broker: Broker) -> Iterable[Service]:
-        return [Service("sample rates", partial(self._rates.run, broker.catch_up))]
+    def store_opened(self) -> None:
+        self.broker.store.listeners.append(self._put_times)
+
+    @hookimpl
+    def broker_started(self) -> None:
+        self._status.accepting_since = self.broker.clock.now_ms()
+
+    # --- counting --------------------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        """Bring in what is not counted yet."""
+        self.broker.catch_up()
+        missed = self.broker.held_pulls.missed
+        if missed > self._missed:
+            self._rates.add(BROKER_GET_MISSED, self.broker.cluster, missed - self._missed)
+            self._missed = missed
+
+    def _before_sample(self) -> None:
+        self._catch_up()
+        self._put_times.sample()
+
+    def _totals(self) -> Totals:
+        self._catch_up()
+        cluster = self.broker.cluster
+        return Totals(self._rates.total(BROKER_PUT_USERS, cluster), self._rates.total(BROKER_GET_USERS, cluster))
 
     @hookimpl
     @gathered
@@ -64,14 +158,27 @@ class Plugin:
             else:
                 count[0] += 1
                 count[1] += event.size
+        cluster, users, total_size = self.broker.cluster, 0, 0
         for topic, (number, size) in counts.items():
             self._rates.add(PUT_NUMS, topic, number)
             self._rates.add(PUT_SIZE, topic, size)
-        self._rates.add(BROKER_PUT, self._cluster, len(events))
+            total_size += size
+            if not self.broker.topics.is_system(topic):
+                users += number
+        self._rates.add(BROKER_PUT, cluster, len(events))
+        self._rates.add(BROKER_PUT_SIZE, cluster, total_size)
+        self._rates.add(BROKER_PUT_USERS, cluster, users)
+
+    @hookimpl
+    def topics_changed(self, deleted: Sequence[str]) -> None:
+        if deleted:
+            self._rates.forget(deleted)
 
     @hookimpl
     def messages_pulled(self, group: str, topic: str, count: int, size: int) -> None:
         key = f"{topic}@{group}"
         self._rates.add(GET_NUMS, key, count)
         self._rates.add(GET_SIZE, key, size)
-        self._rates.add(BROKER_GET, self._cluster, count)
+        self._rates.add(BROKER_GET, self.broker.cluster, count)
+        if not self.broker.topics.is_system(topic):
+            self._rates.add(BROKER_GET_USERS, self.broker.cluster, count)

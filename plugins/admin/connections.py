@@ -8,16 +8,26 @@ from typing import Any, Final
 import orjson
 
 from verniermq.kernel import (
-    Broker,
     Command,
     Connection,
+    Context,
     Handler,
     Member,
     RemotingError,
     RequestCode,
     RequestRefused,
     ResponseCode,
+    in_steps,
     parse_offset_message_id,
+)
+from verniermq.plugins.admin.requests import (
+    ConsumeDirectly,
+    GetConsumerConnections,
+    GetProducerConnections,
+    GetRunningInfo,
+    QueryGroups,
+    QuerySubscription,
+    QueryTopics,
 )
 
 RELAY_TIMEOUT: Final = 10.0
@@ -36,7 +46,7 @@ def _connections(members: Iterable[Member]) -> list[dict[str, Any]]:
 
 
 class ConnectionRequests:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context) -> None:
         self._broker = broker
 
     def handlers(self) -> dict[int, Handler]:
@@ -52,7 +62,7 @@ class ConnectionRequests:
         }
 
     def consumers(self, request: Command, connection: Connection) -> Command:
-        name = request.text("consumerGroup")
+        name = GetConsumerConnections.of(request).group
         group = self._broker.clients.consumers.get(name)
         if group is None:
             raise RequestRefused(f"group {name!r} has no consumer online", ResponseCode.CONSUMER_NOT_ONLINE)
@@ -66,43 +76,44 @@ class ConnectionRequests:
         return request.reply(body=orjson.dumps(body))
 
     def producers(self, request: Command, connection: Connection) -> Command:
-        name = request.text("producerGroup")
+        name = GetProducerConnections.of(request).group
         members = self._broker.clients.producers.get(name)
         if not members:
             raise RequestRefused(f"producer group {name!r} has nobody online")
         return request.reply(body=orjson.dumps({"connectionSet": _connections(members.values())}))
 
-    def all_producers(self, request: Command, connection: Connection) -> Command:
-        data = {
-            group: [
+    async def all_producers(self, request: Command, connection: Connection) -> Command:
+        groups = list(self._broker.clients.producers.items())
+        data: dict[str, list[dict[str, Any]]] = {group: [] for group, _ in groups}
+        since = self._broker.clock.now() - self._broker.clock.monotonic()
+        async for group, member in in_steps((group, member) for group, of in groups for member in list(of.values())):
+            data[group].append(
                 {
                     "clientId": member.client_id,
                     "language": member.language,
-                    "lastUpdateTimestamp": int(member.last_heartbeat * 1000),
+                    "lastUpdateTimestamp": int((since + member.last_heartbeat) * 1000),
                     "remoteIP": member.connection.peer_address,
                     "version": member.version,
                 }
-                for member in members.values()
-            ]
-            for group, members in self._broker.clients.producers.items()
-        }
+            )
         return request.reply(body=orjson.dumps({"data": data}))
 
     def groups_of_topic(self, request: Command, connection: Connection) -> Command:
-        topic = request.text("topic")
+        topic = QueryGroups.of(request).topic
         live = [name for name, group in self._broker.clients.consumers.items() if topic in group.subscriptions]
         groups = sorted({*live, *self._broker.offsets.groups_of(topic)})
         return request.reply(body=orjson.dumps({"groupList": groups}))
 
     def topics_of_group(self, request: Command, connection: Connection) -> Command:
-        name = request.text("group")
+        name = QueryTopics.of(request).group
         group = self._broker.clients.consumers.get(name)
         live = list(group.subscriptions) if group is not None else []
         topics = sorted({*live, *self._broker.offsets.topics_of(name)})
         return request.reply(body=orjson.dumps({"topicList": topics}))
 
     def subscription(self, request: Command, connection: Connection) -> Command:
-        group, topic = request.text("group"), request.text("topic", "")
+        asked = QuerySubscription.of(request)
+        group, topic = asked.group, asked.topic
         live = self._broker.clients.subscription(group, topic)
         body: dict[str, Any] = {"group": group, "topic": topic}
         if live is not None:
@@ -113,24 +124,24 @@ class ConnectionRequests:
 
     async def relay(self, request: Command, connection: Connection) -> Command:
         """Ask one consumer about its insides and hand back what it says, untouched."""
-        return await self._ask(request, dict(request.ext), request.body)
+        return await self._ask(request, GetRunningInfo.of(request), dict(request.ext), request.body)
 
     async def consume_directly(self, request: Command, connection: Connection) -> Command:
         """Have one consumer handle one message, as if it had pulled it."""
-        message_id = request.text("msgId")
+        asked = ConsumeDirectly.of(request)
         try:
-            _, offset = parse_offset_message_id(message_id)
+            _, offset = parse_offset_message_id(asked.message_id)
         except ValueError as error:
             raise RequestRefused(str(error)) from error
         message = self._broker.store.message_at(offset)
         record = self._broker.store.read(offset, message.size) if message is not None else None
         if record is None:
-            raise RequestRefused(f"there is no message {message_id} in this store")
+            raise RequestRefused(self._broker.store.why_no_message(offset))
         ext = {**request.ext, "brokerName": self._broker.name}
-        return await self._ask(request, ext, record)
+        return await self._ask(request, asked, ext, record)
 
-    async def _ask(self, request: Command, ext: dict[str, str], body: bytes) -> Command:
-        group, client_id = request.text("consumerGroup"), request.text("clientId", "")
+    async def _ask(self, request: Command, asked: GetRunningInfo, ext: dict[str, str], body: bytes) -> Command:
+        group, client_id = asked.group, asked.client_id
         member = self._broker.clients.consumer(group, client_id)
         if member is None:
             raise RequestRefused(f"consumer {client_id!r} of group {group!r} is not online")

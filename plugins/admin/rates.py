@@ -6,15 +6,15 @@ difference of two readings. So a message costs an addition, whatever is asked la
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import attrs
 
-from verniermq.kernel import Clock
+from verniermq.kernel import Clock, in_steps
 
 SAMPLE_SECONDS: Final = 10.0
+COUNTERS_PER_STEP: Final = 2048
 
 PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -22,6 +22,10 @@ GET_NUMS: Final = "GROUP_GET_NUMS"
 GET_SIZE: Final = "GROUP_GET_SIZE"
 BROKER_PUT: Final = "BROKER_PUT_NUMS"
 BROKER_GET: Final = "BROKER_GET_NUMS"
+BROKER_PUT_USERS: Final = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
+BROKER_GET_USERS: Final = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
+BROKER_PUT_SIZE: Final = "BROKER_PUT_SIZE"
+BROKER_GET_MISSED: Final = "BROKER_GET_MISSED"
 
 
 @attrs.frozen
@@ -37,15 +41,15 @@ class Counter:
 
     total: int = 0
     times: int = 0
-    minute: deque[Reading] = attrs.Factory(lambda: deque(maxlen=7))
-    hour: deque[Reading] = attrs.Factory(lambda: deque(maxlen=7))
-    day: deque[Reading] = attrs.Factory(lambda: deque(maxlen=25))
+    minute: list[Reading] = attrs.Factory(list)
+    hour: list[Reading] = attrs.Factory(list)
+    day: list[Reading] = attrs.Factory(list)
 
     def add(self, amount: int) -> None:
         self.total += amount
         self.times += 1
 
-    def window(self, readings: deque[Reading], now: float) -> dict[str, float]:
+    def window(self, readings: list[Reading], now: float) -> dict[str, float]:
         """The sum, the rate and the average per event from the oldest reading to now, as RocketMQ shows them."""
         oldest = readings[0] if readings else Reading(now, 0, 0)
         seconds = max(now - oldest.seconds, 1.0)
@@ -58,14 +62,15 @@ class Rates:
         self._clock = clock
         self._counters: dict[tuple[str, str], Counter] = {}
         self._samples = 0
-        self._sampled_at = clock.now()
+        self._sampled_at = clock.monotonic()
 
     def add(self, statistic: str, key: str, amount: int = 1) -> None:
         counter = self._counters.get((statistic, key))
         if counter is None:
             counter = self._counters[statistic, key] = Counter()
+            nothing = Reading(self._sampled_at, 0, 0)
             for readings in (counter.minute, counter.hour, counter.day):
-                readings.append(Reading(self._sampled_at, 0, 0))  # there was nothing to count until then
+                readings.append(nothing)  # until then
         counter.add(amount)
 
     def total(self, statistic: str, key: str) -> int:
@@ -75,34 +80,60 @@ class Rates:
     def per_second(self, statistic: str, key: str) -> float:
         """Over the last minute."""
         counter = self._counters.get((statistic, key))
-        return 0.0 if counter is None else counter.window(counter.minute, self._clock.now())["tps"]
+        return 0.0 if counter is None else counter.window(counter.minute, self._clock.monotonic())["tps"]
+
+    def three(self, statistic: str, key: str, *, of_events: bool = False) -> tuple[float, float, float]:
+        """Per second, over about 10 s, 60 s and 600 s, as far as the readings reach."""
+        counter = self._counters.get((statistic, key))
+        if counter is None:
+            return 0.0, 0.0, 0.0
+        now = self._clock.monotonic()
+
+        def rate(readings: list[Reading]) -> float:
+            oldest = readings[0]
+            amount = counter.times - oldest.times if of_events else counter.total - oldest.total
+            return amount / max(now - oldest.seconds, 1.0)
+
+        return rate(counter.minute[-2:]), rate(counter.minute), rate(counter.hour[-2:])
 
     def shown(self, statistic: str, key: str) -> dict[str, Any] | None:
         """The body of VIEW_BROKER_STATS_DATA, or ``None`` for what was never counted."""
         counter = self._counters.get((statistic, key))
         if counter is None:
             return None
-        now = self._clock.now()
+        now = self._clock.monotonic()
         return {
             "statsDay": counter.window(counter.day, now),
             "statsHour": counter.window(counter.hour, now),
             "statsMinute": counter.window(counter.minute, now),
         }
 
-    async def run(self, catch_up: Callable[[], None]) -> None:
-        """Take a sample now and then; ``catch_up`` brings in what is not counted yet."""
+    async def run(self, before: Callable[[], None]) -> None:
+        """Take a sample now and then; ``before`` each, what is not counted yet is brought in."""
         while True:
             await self._clock.sleep(SAMPLE_SECONDS)
-            catch_up()
-            self.sample()
+            before()
+            await self.sample()
 
-    def sample(self) -> None:
+    async def sample(self) -> None:
         self._samples += 1
-        now = self._sampled_at = self._clock.now()
-        for counter in self._counters.values():
+        now = self._sampled_at = self._clock.monotonic()
+        async for counter in in_steps(list(self._counters.values()), COUNTERS_PER_STEP):
             reading = Reading(now, counter.total, counter.times)
-            counter.minute.append(reading)
+            _keep(counter.minute, reading, 7)
             if self._samples % 60 == 0:
-                counter.hour.append(reading)
+                _keep(counter.hour, reading, 7)
             if self._samples % 360 == 0:
-                counter.day.append(reading)
+                _keep(counter.day, reading, 25)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Topics are deleted."""
+        gone = set(topics)
+        for place in [place for place in self._counters if place[1].partition("@")[0] in gone]:
+            del self._counters[place]
+
+
+def _keep(readings: list[Reading], reading: Reading, most: int) -> None:
+    """A list, since there may be a hundred thousand counters, and a deque takes ten times the memory."""
+    readings.append(reading)
+    del readings[:-most]

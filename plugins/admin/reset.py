@@ -9,24 +9,30 @@ from __future__ import annotations
 from typing import Final
 
 import orjson
+from anyio.lowlevel import checkpoint
 
 from verniermq.kernel import (
-    Broker,
     Command,
     Connection,
+    Context,
     Handler,
     InvalidParameter,
+    RemotingError,
     RequestCode,
     RequestRefused,
+    in_steps,
     object_keyed_map,
 )
+from verniermq.plugins.admin.requests import CloneOffsets, GetConsumerStatus, ResetOffset
 
+QUEUES_PER_STEP: Final = 32
+"""Queues that are reset before others have a turn: a place is found by time, with a look into the log at each step."""
 ALL_QUEUES: Final = -1
 ASK_TIMEOUT: Final = 5.0
 
 
 class ResetRequests:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context) -> None:
         self._broker = broker
 
     def handlers(self) -> dict[int, Handler]:
@@ -36,21 +42,23 @@ class ResetRequests:
             RequestCode.CLONE_GROUP_OFFSET: self.clone,
         }
 
-    def reset(self, request: Command, connection: Connection) -> Command:
-        topic, group = self._broker.topics.get(request.text("topic")), request.text("group")
-        self._broker.groups.for_use(group)
-        wanted, queue_id = request.integer("offset", -1), request.integer("queueId", ALL_QUEUES)
+    async def reset(self, request: Command, connection: Connection) -> Command:
+        asked = ResetOffset.of(request)
+        topic, group = self._broker.topics.get(asked.topic), asked.group
+        self._broker.groups.for_use(group, connection.peer_host)
+        wanted, queue_id, timestamp = asked.offset, asked.queue_id, asked.timestamp
         if wanted < -1 or not ALL_QUEUES <= queue_id < topic.queues:
             raise InvalidParameter(f"queue {queue_id} at {wanted}: expected one of {topic.queues} queues, 0 or more")
         queues = range(topic.queues) if queue_id == ALL_QUEUES else [queue_id]
-        offsets = {queue: self._target(topic.name, queue, request.integer("timestamp"), wanted) for queue in queues}
-        for queue, offset in offsets.items():
+        offsets = {
+            queue: self._target(topic.name, queue, timestamp, wanted)
+            async for queue in in_steps(queues, QUEUES_PER_STEP)
+        }
+        rows = []
+        async for queue, offset in in_steps(offsets.items(), QUEUES_PER_STEP):
             self._broker.offsets.reset(group, topic.name, queue, offset)
             self._broker.held_pulls.wake_queue(topic.name, queue)
-        rows = [
-            ({"brokerName": self._broker.name, "queueId": queue, "topic": topic.name}, offset)
-            for queue, offset in offsets.items()
-        ]
+            rows.append(({"brokerName": self._broker.name, "queueId": queue, "topic": topic.name}, offset))
         return request.reply(body=b'{"offsetTable":%s}' % object_keyed_map(rows))
 
     def _target(self, topic: str, queue_id: int, timestamp: int, wanted: int) -> int:
@@ -65,23 +73,30 @@ class ResetRequests:
 
     async def consumer_status(self, request: Command, connection: Connection) -> Command:
         """Where each consumer of a group itself believes to be."""
-        topic, name = request.text("topic"), request.text("group")
-        only = request.text("clientAddr", "")
+        asked = GetConsumerStatus.of(request)
+        topic, name, only = asked.topic, asked.group, asked.client_id
         group = self._broker.clients.consumers.get(name)
         parts = []
         for member in list(group.members.values()) if group is not None else []:
             if only and member.client_id != only:
                 continue
             question = Command.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": name})
-            answer = await member.connection.request(question, ASK_TIMEOUT)
+            try:
+                answer = await member.connection.request(question, ASK_TIMEOUT)
+            except RemotingError as error:
+                raise RequestRefused(f"consumer {member.client_id!r}: {error}") from error
             # The client's map has objects for keys, which is no JSON; its text is passed on as it is.
             table = answer.body.partition(b'"messageQueueTable":')[2].rstrip()[:-1] or b"{}"
             parts.append(b"%s:%s" % (orjson.dumps(member.client_id), table))
         return request.reply(body=b'{"consumerTable":{%s},"messageQueueTable":{}}' % b",".join(parts))
 
-    def clone(self, request: Command, connection: Connection) -> Command:
-        source, target, topic = request.text("srcGroup"), request.text("destGroup"), request.text("topic", "")
+    async def clone(self, request: Command, connection: Connection) -> Command:
+        asked = CloneOffsets.of(request)
+        source, target, topic = asked.source, asked.target, asked.topic
+        self._broker.groups.for_use(target)
         for name in [topic] if topic else self._broker.offsets.topics_of(source):
-            for queue_id, offset in self._broker.offsets.queues(source, name).items():
+            offsets = list(self._broker.offsets.queues(source, name).items())
+            async for queue_id, offset in in_steps(offsets):
                 self._broker.offsets.commit(target, name, queue_id, offset)
+            await checkpoint()
         return request.reply()

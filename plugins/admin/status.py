@@ -1,129 +1,170 @@
-"""The broker about itself: figures, settings, and what it counted (``mqadmin brokerStatus``, ``getBrokerConfig``)."""
+"""The broker about itself: figures, and what it counted (``mqadmin brokerStatus``)."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import orjson
 
 from verniermq.kernel import (
-    Broker,
     Command,
     Connection,
+    Context,
     Handler,
     NoPermission,
     RequestCode,
     RequestRefused,
-    StoredMessage,
+    hookspec,
 )
-from verniermq.plugins.admin.rates import BROKER_GET, BROKER_PUT, Rates
+from verniermq.plugins.admin.days import Days
+from verniermq.plugins.admin.puttimes import PutTimes
+from verniermq.plugins.admin.rates import (
+    BROKER_GET,
+    BROKER_GET_MISSED,
+    BROKER_GET_USERS,
+    BROKER_PUT,
+    BROKER_PUT_SIZE,
+    BROKER_PUT_USERS,
+    Rates,
+)
+from verniermq.plugins.admin.requests import ViewStats
 
 VERSION_NAME: Final = "V5_3_3"
 
 NOT_OURS: Final = dict.fromkeys(
     [
-        "sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "ackThreadPoolQueueSize",
+        "sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "queryThreadPoolQueueSize", "ackThreadPoolQueueSize",
+        "litePullThreadPoolQueueSize", "EndTransactionQueueSize",
+        "sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity",
+        "ackThreadPoolQueueCapacity", "litePullThreadPoolQueueCapacity", "EndTransactionThreadPoolQueueCapacity",
         "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills",
-        "ackThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills", "timerReadBehind", "timerOffsetBehind",
-        "timerCongestNum", "timerEnqueueTps", "timerDequeueTps", "dispatchBehindBytes",
+        "queryThreadPoolQueueHeadWaitTimeMills", "ackThreadPoolQueueHeadWaitTimeMills",
+        "litePullThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills", "remainTransientStoreBufferNumbs",
+        "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps",
     ],
     "0",
 )  # fmt: skip
-"""Figures of thread pools and the like, which mqadmin insists on and one event loop does not have."""
+"""Figures of thread pools and the like, which tools insist on and one event loop does not have."""
+
+
+@hookspec("question")
+def runtime_info() -> Mapping[str, str] | None:
+    """Add figures to what ``mqadmin brokerStatus`` shows. A later plugin's key replaces an earlier one's."""
 
 
 class StatusRequests:
-    def __init__(self, broker: Broker, rates: Rates) -> None:
+    """``catch_up`` is called before figures are shown."""
+
+    def __init__(
+        self, broker: Context, rates: Rates, days: Days, put_times: PutTimes, catch_up: Callable[[], None]
+    ) -> None:
         self._broker = broker
         self._rates = rates
+        self._days = days
+        self._put_times = put_times
+        self._catch_up = catch_up
         self._started = broker.clock.now_ms()
+        self.accepting_since = 0
 
     def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
             RequestCode.VIEW_BROKER_STATS_DATA: self.stats,
-            RequestCode.GET_BROKER_CONFIG: self.show_config,
-            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
             RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
+            RequestCode.GET_BROKER_EPOCH_CACHE: self.epochs,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_flushed,
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_nothing,
         }
 
     def runtime_info(self, request: Command, connection: Connection) -> Command:
-        broker, cluster = self._broker, self._broker.configuration.broker.cluster
-        broker.catch_up()
-        put, get = self._rates.per_second(BROKER_PUT, cluster), self._rates.per_second(BROKER_GET, cluster)
-        puts, gets = self._rates.total(BROKER_PUT, cluster), self._rates.total(BROKER_GET, cluster)
-        usage = shutil.disk_usage(broker.store.path)
-        oldest = self._oldest()
+        self._catch_up()
         table = {
             **NOT_OURS,
             "brokerActive": "true",
             "brokerVersion": "479",
             "brokerVersionDesc": VERSION_NAME,
-            "bootTimestamp": str(self._started),
-            "runtime": f"[ {(broker.clock.now_ms() - self._started) // 1000} s ]",
-            "putTps": _three(put),
-            "getTotalTps": _three(get),
-            "getFoundTps": _three(get),
-            "getMissTps": _three(0.0),
-            "getTransferredTps": _three(get),
-            "msgPutTotalTodayNow": str(puts),
-            "msgGetTotalTodayNow": str(gets),
-            "msgPutTotalTodayMorning": "0",
-            "msgGetTotalTodayMorning": "0",
-            "msgPutTotalYesterdayMorning": "0",
-            "msgGetTotalYesterdayMorning": "0",
-            "commitLogMinOffset": str(broker.store.start),
-            "commitLogMaxOffset": str(broker.store.end),
-            "earliestMessageTimeStamp": str(oldest.store_timestamp if oldest is not None else -1),
-            "commitLogDiskRatio": f"{usage.used / (usage.used + usage.free):.4f}",
-            "consumeQueueDiskRatio": f"{usage.used / (usage.used + usage.free):.4f}",
-            "commitLogDirCapacity": f"Total : {usage.total // 2**20} MiB, Free : {usage.free // 2**20} MiB.",
-            "connections": str(len(broker.server.connections)),
-            "waitingPulls": str(len(broker.held_pulls)),
+            **self._counts(),
+            **self._rates_shown(),
+            **self._put_figures(),
+            **self._store_figures(),
+            "connections": str(self._broker.connections),
+            "waitingPulls": str(len(self._broker.held_pulls)),
+            "tableWriteFailures": str(self._broker.table_failures),
         }
-        for _, more in broker.host.ask_all("runtime_info", broker):
+        for more in self._broker.hooks.ask_all(runtime_info):
             table.update(more)
         return request.reply(body=orjson.dumps({"table": table}, option=orjson.OPT_SORT_KEYS))
 
-    def _oldest(self) -> StoredMessage | None:
-        return self._broker.store.message_at(self._broker.store.start)
+    def _counts(self) -> dict[str, str]:
+        """Totals are since the start; tools show a day as the difference of two."""
+        cluster, days = self._broker.cluster, self._days
+        return {
+            "msgPutTotalTodayNow": str(self._rates.total(BROKER_PUT_USERS, cluster)),
+            "msgGetTotalTodayNow": str(self._rates.total(BROKER_GET_USERS, cluster)),
+            "msgPutTotalTodayMorning": str(days.this_morning.put),
+            "msgGetTotalTodayMorning": str(days.this_morning.got),
+            "msgPutTotalYesterdayMorning": str(days.yesterday_morning.put),
+            "msgGetTotalYesterdayMorning": str(days.yesterday_morning.got),
+        }
+
+    def _rates_shown(self) -> dict[str, str]:
+        """Of the last 10 s, 60 s and 600 s. Found and missed count pulls, transferred counts messages."""
+        cluster = self._broker.cluster
+        found = self._rates.three(BROKER_GET, cluster, of_events=True)
+        missed = self._rates.three(BROKER_GET_MISSED, cluster)
+        return {
+            "putTps": _three(self._rates.three(BROKER_PUT, cluster)),
+            "getFoundTps": _three(found),
+            "getMissTps": _three(missed),
+            "getTotalTps": _three([hit + miss for hit, miss in zip(found, missed, strict=True)]),
+            "getTransferredTps": _three(self._rates.three(BROKER_GET, cluster)),
+        }
+
+    def _put_figures(self) -> dict[str, str]:
+        times, cluster = self._put_times, self._broker.cluster
+        messages, size = self._rates.total(BROKER_PUT, cluster), self._rates.total(BROKER_PUT_SIZE, cluster)
+        return {
+            "putMessageTimesTotal": str(messages),
+            "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": f"{size / messages if messages else 0:.2f}",
+            "putMessageDistributeTime": times.distribution(),
+            "putMessageEntireTimeMax": str(times.longest_ms),
+            "putLatency99": f"{times.percentile(0.99):.2f}",
+            "putLatency999": f"{times.percentile(0.999):.2f}",
+            "dispatchMaxBuffer": str(times.largest_turn),
+        }
+
+    def _store_figures(self) -> dict[str, str]:
+        store = self._broker.store
+        usage = shutil.disk_usage(store.path)
+        ratio = f"{usage.used / (usage.used + usage.free):.4f}"
+        oldest = store.message_at(store.start)
+        return {
+            "bootTimestamp": str(self._started),
+            "startAcceptSendRequestTimeStamp": str(self.accepting_since),
+            "runtime": f"[ {(self._broker.clock.now_ms() - self._started) // 1000} s ]",
+            "commitLogMinOffset": str(store.start),
+            "commitLogMaxOffset": str(store.end),
+            "earliestMessageTimeStamp": str(oldest.store_timestamp if oldest is not None else -1),
+            "dispatchBehindBytes": str(store.end - store.dispatched_end),
+            "remainHowManyDataToFlush": f"{max(0, store.end - store.durable_end)} B",
+            "getMessageEntireTimeMax": str(round(store.longest_fetch * 1000)),
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {usage.total // 2**20} MiB, Free : {usage.free // 2**20} MiB.",
+            "damagedRecords": str(store.damage.found),
+        }
 
     def stats(self, request: Command, connection: Connection) -> Command:
-        self._broker.catch_up()
-        name, key = request.text("statsName"), request.text("statsKey")
+        self._catch_up()
+        asked = ViewStats.of(request)
+        name, key = asked.stats, asked.key
         shown = self._rates.shown(name, key)
         if shown is None:
             raise RequestRefused(f"nothing was counted yet as {name!r} of {key!r}")
         return request.reply(body=orjson.dumps(shown))
-
-    def show_config(self, request: Command, connection: Connection) -> Command:
-        """Java properties text, under the names that RocketMQ's tools know."""
-        settings = self._broker.configuration
-        lines = {
-            "brokerName": settings.broker.name,
-            "brokerClusterName": settings.broker.cluster,
-            "brokerId": settings.broker.id,
-            "brokerIP1": self._broker.advertised.host,
-            "listenPort": self._broker.advertised.port,
-            "namesrvAddr": ";".join(self._broker.name_servers),
-            "storePathRootDir": settings.store.path,
-            "flushDiskType": "SYNC_FLUSH" if settings.store.flush == "sync" else "ASYNC_FLUSH",
-            "mappedFileSizeCommitLog": settings.store.segment_size,
-            "mappedFileSizeConsumeQueue": settings.store.queue_entries * 20,
-            "maxMessageSize": settings.store.max_message_size,
-            "autoCreateTopicEnable": str(settings.topics.auto_create).lower(),
-            "autoCreateSubscriptionGroup": str(settings.groups.auto_create).lower(),
-            "defaultTopicQueueNums": settings.topics.default_queues,
-            "brokerRole": "ASYNC_MASTER",
-        }
-        text = "".join(f"{name}={value}\n" for name, value in sorted(lines.items()))
-        version = orjson.dumps(self._broker.topics.version.as_json()).decode()
-        return request.reply(ext={"version": version}, body=text.encode())
-
-    def update_config(self, request: Command, connection: Connection) -> Command:
-        raise NoPermission("settings are changed in broker.toml, not over the wire; plugins' tables are reread at once")
 
     def ha_status(self, request: Command, connection: Connection) -> Command:
         status = {
@@ -134,11 +175,28 @@ class StatusRequests:
         }
         return request.reply(body=orjson.dumps(status))
 
+    def epochs(self, request: Command, connection: Connection) -> Command:
+        """Nobody elects masters here: the log has one epoch, from its first byte to its last."""
+        broker = self._broker
+        body = {
+            "brokerId": broker.broker_id,
+            "brokerName": broker.name,
+            "clusterName": broker.cluster,
+            "epochList": [{"endOffset": broker.store.end, "epoch": 0, "startOffset": broker.store.start}],
+            "maxOffset": broker.store.end,
+        }
+        return request.reply(body=orjson.dumps(body))
+
+    def reset_flushed(self, request: Command, connection: Connection) -> Command:
+        """A master knows itself what is on its disk; only slaves are told."""
+        if self._broker.broker_id != 0:
+            raise NoPermission("this slave learns from its master what is on the master's disk, and from nobody else")
+        return request.reply()
+
     def clean_nothing(self, request: Command, connection: Connection) -> Command:
         """A deleted topic's queues are gone at once here; there is never anything left to clean."""
         return request.reply()
 
 
-def _three(rate: float) -> str:
-    """RocketMQ shows the rate of 10 s, 60 s and 600 s; ours is of the last minute."""
-    return f"{rate:.2f} {rate:.2f} {rate:.2f}"
+def _three(rates: Iterable[float]) -> str:
+    return " ".join(f"{rate:.2f}" for rate in rates)

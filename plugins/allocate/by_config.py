@@ -32,7 +32,5 @@ class ByConfig:
 
     queues: tuple[MessageQueue, ...]
 
-    def __call__(
-        self, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
-    ) -> list[MessageQueue]:
+    def __call__(self, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
         return list(self.queues)

@@ -20,15 +20,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import md5
-from typing import Final
 
 import attrs
 
 from verniermq.kernel import MessageQueue
+from verniermq.plugins.allocate import VIRTUAL_NODES
 from verniermq.plugins.allocate.strategy import index_of
-
-VIRTUAL_NODES: Final = 10
-"""As RocketMQ: members of one group must agree on it, or they share no ring."""
 
 
 def ring_hash(key: str) -> int:
@@ -74,9 +71,7 @@ class ConsistentHash:
 
     virtual_nodes: int = attrs.field(default=VIRTUAL_NODES, validator=attrs.validators.ge(0))
 
-    def __call__(
-        self, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
-    ) -> list[MessageQueue]:
+    def __call__(self, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
         if index_of(client_id, queues, clients) is None:
             return []
         ring = Ring.of(tuple(clients), self.virtual_nodes)

@@ -29,9 +29,7 @@ class MachineRoom:
 
     rooms: frozenset[str]
 
-    def __call__(
-        self, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
-    ) -> list[MessageQueue]:
+    def __call__(self, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
         index = index_of(client_id, queues, clients)
         if index is None:
             return []

@@ -16,7 +16,8 @@ from typing import Protocol
 
 import attrs
 
-from verniermq.kernel import MessageQueue, setting
+from verniermq.kernel import MessageQueue
+from verniermq.plugins.allocate import Room
 from verniermq.plugins.allocate.strategy import AllocationError, Strategy, index_of
 
 
@@ -43,14 +44,6 @@ class RoomsByPrefix:
     def _room(self, name: str) -> str:
         room, separator, _ = name.partition(self.separator)
         return room if separator else ""
-
-
-@attrs.frozen
-class Room:
-    """Who is in one room: patterns with ``*`` and ``?`` (``[plugins.allocate.rooms.<name>]``)."""
-
-    brokers: tuple[str, ...] = setting((), "Names of brokers, as broker-a or shanghai-*.")
-    clients: tuple[str, ...] = setting((), "Client ids, which start with the address: 10.1.*.")
 
 
 @attrs.frozen
@@ -84,9 +77,7 @@ class MachineRoomNearby:
     inner: Strategy
     resolver: RoomResolver
 
-    def __call__(
-        self, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
-    ) -> list[MessageQueue]:
+    def __call__(self, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
         if index_of(client_id, queues, clients) is None:
             return []
         queues_in: dict[str, list[MessageQueue]] = {}
@@ -110,6 +101,7 @@ class MachineRoomNearby:
 def _known(room: str, kind: str, name: str) -> str:
     if not room:
         raise AllocationError(
-            f"no machine room is known for {kind} {name!r}; add a pattern for it to [plugins.allocate.rooms]"
+            f"no machine room is known for {kind} {name!r}; add a pattern for it to [plugins.allocate.rooms.<room>], "
+            "or set room_separator in [plugins.allocate] if names begin with their room, as IDC1-broker-a"
         )
     return room

@@ -12,17 +12,16 @@ RocketMQ's names are what its tools and its clients show, so a mixed group can b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
+from verniermq.plugins.allocate import VIRTUAL_NODES
 from verniermq.plugins.allocate.averagely import averagely
 from verniermq.plugins.allocate.by_config import ByConfig, parse_queue
 from verniermq.plugins.allocate.circle import circle
-from verniermq.plugins.allocate.consistent_hash import VIRTUAL_NODES, ConsistentHash
+from verniermq.plugins.allocate.consistent_hash import ConsistentHash
 from verniermq.plugins.allocate.machine_room import MachineRoom
 from verniermq.plugins.allocate.machine_room_nearby import (
     MachineRoomNearby,
-    Room,
     RoomResolver,
     RoomsByPattern,
 )
@@ -57,11 +56,10 @@ class Registry:
         *,
         virtual_nodes: int = VIRTUAL_NODES,
         machine_rooms: frozenset[str] = frozenset(),
-        rooms: Mapping[str, Room] | None = None,
         resolver: RoomResolver | None = None,
         fixed_queues: tuple[str, ...] = (),
     ) -> None:
-        self._resolver = resolver or RoomsByPattern(rooms or {})
+        self._resolver = resolver or RoomsByPattern({})
         self._by_name: dict[str, Strategy] = {
             "AVG": averagely,
             "AVG_BY_CIRCLE": circle,

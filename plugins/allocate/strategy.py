@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verniermq.kernel import MessageQueue, VernierMQError
+from verniermq.kernel import MessageQueue, RequestRefused
 
 Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 """``(client_id, queues, clients)`` → the queues of that client, in order."""
 
 
-class AllocationError(VernierMQError):
-    """A strategy cannot answer; the consumer keeps the queues it has until the next round."""
+class AllocationError(RequestRefused):
+    """A strategy cannot answer; the consumer keeps the queues it has until the next round.
+
+    It is a refusal and no failure of the plugin: the same strategy answers once the settings are right.
+    """
 
 
 def index_of(client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> int | None:

@@ -16,10 +16,10 @@ import attrs
 
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
+    ClientContext,
     Command,
     Declaration,
     FaultStrategy,
-    HostingClient,
     RequestCode,
     hookimpl,
     setting,
@@ -87,17 +87,13 @@ class Plugin:
         api=1, config=Config, summary="Keeps producers away from brokers that fail or are slow."
     )
     config: Config
-    _client: HostingClient | None = attrs.field(default=None, init=False)
-
-    @hookimpl
-    def client_started(self, client: HostingClient) -> None:
-        self._client = client
+    client: ClientContext
 
     @hookimpl
     def fault_strategy(self, name: str) -> FaultStrategy | None:
         strategy = make_strategy(name, self.config)
-        client = self._client
-        if client is not None and isinstance(strategy, LatencyTable) and self.config.latency.detect:
+        client = self.client
+        if isinstance(strategy, LatencyTable) and self.config.latency.detect:
             timeout = self.config.latency.detect_timeout_ms / 1000
 
             async def probe(address: str) -> object:

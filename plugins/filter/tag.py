@@ -16,6 +16,7 @@ import attrs
 
 from verniermq.kernel import (
     MATCH_ALL,
+    Context,
     Declaration,
     MessageFilter,
     Subscription,
@@ -28,6 +29,9 @@ from verniermq.kernel import (
 SEPARATOR: Final = "||"
 EXPRESSION_TYPES: Final = ("TAG", "")
 """A client that names no type means tags."""
+
+LONGEST_EXPRESSION: Final = 65_536
+"""Characters; to hash a tag of a megabyte would take a tenth of a second, for which everybody else waits."""
 
 _BLANKS: Final = "".join(map(chr, range(0x21)))
 """What Java's ``trim`` takes away: the space and everything below it, and no Unicode blank."""
@@ -53,8 +57,12 @@ def compile_tags(expression: str, max_tags: int) -> MessageFilter:
     """The filter for a tag expression.
 
     Raises:
-        SubscriptionParseFailed: it consists of bars alone, or names more than ``max_tags`` tags.
+        SubscriptionParseFailed: it consists of bars alone, or is too long, or names more than ``max_tags`` tags.
     """
+    if len(expression) > LONGEST_EXPRESSION:
+        raise SubscriptionParseFailed(
+            f"tag expression has {len(expression)} characters, the limit is {LONGEST_EXPRESSION}; name fewer tags"
+        )
     tags = parse_tags(expression)
     if tags is None:
         return MATCH_ALL
@@ -81,9 +89,11 @@ class Plugin:
         api=1,
         config=Config,
         summary="Filters messages by tag, with the consume queue alone.",
+        expressions=EXPRESSION_TYPES,
         on_failure="closed",
     )
     config: Config
+    broker: Context
 
     @hookimpl
     def compile_filter(self, subscription: Subscription) -> MessageFilter | None:

@@ -7,7 +7,7 @@ work), ``system`` (all calls together), ``rules`` (as the file has them), ``gate
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import ClassVar, Final
 
@@ -15,22 +15,22 @@ import anyio
 import attrs
 
 from verniermq.kernel import (
-    Broker,
-    Clock,
+    ClientContext,
     Command,
     Connection,
     Consuming,
+    Context,
     Declaration,
-    Handler,
+    Registry,
     RequestCode,
-    Service,
     SystemClock,
     hookimpl,
+    hookspecs,
     setting,
 )
 from verniermq.plugins.flow import report
-from verniermq.plugins.flow.broker import Doorkeeper
-from verniermq.plugins.flow.consumer import Smoother
+from verniermq.plugins.flow.broker import RequestGates
+from verniermq.plugins.flow.consumer import ConsumeShaper
 from verniermq.plugins.flow.engine import MAX_RESOURCES, Engine
 from verniermq.plugins.flow.entry import steady_clock
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
@@ -59,45 +59,38 @@ class Config:
 
 @attrs.define(eq=False)
 class Plugin:
+    """In a broker: rules in front of the handlers."""
+
     declaration: ClassVar = Declaration(
         api=1,
         config=Config,
         summary="Limits how fast groups, topics, clients and requests may go.",
+        requests=(RequestCode.GET_FLOW_FIGURES,),
     )
     config: Config
+    broker: Context
     engine: Engine = attrs.field(init=False)
     _clock_ns: Callable[[], int] = attrs.field(init=False)
-    _clock: Clock = attrs.field(init=False)
-    _smoother: Smoother = attrs.field(init=False)
-    _doorkeeper: Doorkeeper | None = attrs.field(default=None, init=False)
-    _system_is_limited: anyio.Event = attrs.field(init=False)
+    _gates: RequestGates = attrs.field(init=False)
+    _system_is_limited: anyio.Event = attrs.field(factory=anyio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
-        config = self.config
-        self.engine = Engine(config.rules, config.breakers, config.system, max_resources=config.max_resources)
-        self._clock = SystemClock()
-        self._clock_ns = steady_clock()
-        self._smoother = Smoother(self.engine, self._clock_ns, self._clock.sleep)
-        self._system_is_limited = anyio.Event()
+        clock = self.broker.clock
+        self.engine = make_engine(self.config)
+        if isinstance(clock, SystemClock):
+            self._clock_ns = steady_clock()
+        else:
+            begun = clock.now() - clock.monotonic()
+            self._clock_ns = lambda: round((begun + clock.monotonic()) * 1_000_000) * 1000
+        self._gates = RequestGates(self.engine, self.broker, self._clock_ns)
+
+    def setup(self, registry: Registry) -> None:
+        registry.handler(RequestCode.GET_FLOW_FIGURES, self._answer_figures)
+        registry.service("sample the machine", self._sample)
 
     @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._clock = broker.clock
-        if not isinstance(broker.clock, SystemClock):
-            self._clock_ns = lambda: round(broker.clock.now() * 1_000_000) * 1000
-
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        return {RequestCode.GET_FLOW_FIGURES: self._answer_figures}
-
-    @hookimpl
-    def broker_started(self, broker: Broker) -> None:
-        self._doorkeeper = Doorkeeper(self.engine, broker, self._clock_ns)
+    def store_opened(self) -> None:
         self._rules_changed()
-
-    @hookimpl
-    def services(self) -> Iterable[Service]:
-        return [Service("sample the machine", self._sample)]
 
     @hookimpl
     def settings_changed(self, settings: Config) -> None:
@@ -106,20 +99,23 @@ class Plugin:
         self._rules_changed()
 
     def _rules_changed(self) -> None:
-        if self._doorkeeper is not None:
-            self._doorkeeper.attend()
+        """Without rules, no request passes by here."""
+        for hook in (hookspecs.before_request, hookspecs.request_served):
+            self.broker.hooks.pause(self, hook, paused=not self.engine.is_active)
+        if not self.engine.is_active:
+            self._gates.forget()
         if self.engine.system is not None:
             self._system_is_limited.set()
 
     @hookimpl
-    def before_consume(self, consuming: Consuming) -> Awaitable[None] | None:
-        return self._smoother.before(consuming)
+    def before_request(self, request: Command, connection: Connection) -> Awaitable[None] | None:
+        return self._gates.enter(request, connection)
 
     @hookimpl
-    def after_consume(self, consuming: Consuming) -> None:
-        self._smoother.after(consuming)
+    def request_served(self, request: Command, answer: Command | None, error: Exception | None) -> None:
+        self._gates.leave(request, answer, error)
 
-    @hookimpl
+    @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
         shown = islice(report.figures(self.engine, self._clock_ns() // 1_000_000), SHOWN_RESOURCES)
         return {f"flow {resource.name}": str(resource) for resource in shown}
@@ -135,4 +131,34 @@ class Plugin:
                 await self._system_is_limited.wait()
             else:
                 self.engine.system.observe(*machine.sample())
-                await self._clock.sleep(SAMPLE_SECONDS)
+                await self.broker.clock.sleep(SAMPLE_SECONDS)
+
+
+@attrs.define(eq=False)
+class ClientPlugin:
+    """In a consumer: rules in front of its handlers."""
+
+    declaration: ClassVar = Declaration(
+        api=1,
+        config=Config,
+        summary="Limits how fast a consumer's handlers are given messages.",
+        before=("trace",),  # which would tell of every time that a delivery was put off
+    )
+    config: Config
+    client: ClientContext
+    _consume_shaper: ConsumeShaper = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._consume_shaper = ConsumeShaper(make_engine(self.config), steady_clock(), anyio.sleep)
+
+    @hookimpl
+    def before_consume(self, consuming: Consuming) -> Awaitable[None] | None:
+        return self._consume_shaper.before(consuming)
+
+    @hookimpl
+    def after_consume(self, consuming: Consuming) -> None:
+        self._consume_shaper.after(consuming)
+
+
+def make_engine(config: Config) -> Engine:
+    return Engine(config.rules, config.breakers, config.system, max_resources=config.max_resources)

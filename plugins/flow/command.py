@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import click
-import orjson
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from verniermq.kernel import Command, RequestCode, ResponseCode, UnexpectedAnswer, connect, parse_fastjson
+from verniermq.kernel import Command, Peers, RequestCode, parse_answer
 
-MASTER: Final = "0"
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -96,27 +94,10 @@ def _ask(namesrv: str, broker: str | None) -> dict[str, dict[str, Any]]:
 
 
 async def _ask_all(namesrv: str, broker: str | None) -> dict[str, dict[str, Any]]:
-    addresses = {broker: broker} if broker else await _masters(namesrv)
-    return {
-        name: orjson.loads((await _request(address, RequestCode.GET_FLOW_FIGURES)).body)
-        for name, address in sorted(addresses.items())
-    }
-
-
-async def _masters(namesrv: str) -> dict[str, str]:
-    first = namesrv.replace(",", ";").split(";")[0].strip()
-    answer = await _request(first, RequestCode.GET_BROKER_CLUSTER_INFO)
-    table = parse_fastjson(answer.body).get("brokerAddrTable") or {}
-    return {name: data["brokerAddrs"][MASTER] for name, data in table.items() if MASTER in data["brokerAddrs"]}
-
-
-async def _request(address: str, code: RequestCode) -> Command:
-    connection = await connect(address)
-    try:
-        answer = await connection.request(Command.request(code))
-    finally:
-        connection.close()
-        await connection.wait_closed()
-    if answer.code != ResponseCode.SUCCESS:
-        raise UnexpectedAnswer(address, code.name, answer.code, answer.remark)
-    return answer
+    request = Command.request(RequestCode.GET_FLOW_FIGURES)
+    async with Peers(namesrv) as peers:
+        addresses = {broker: broker} if broker else await peers.masters()
+        return {
+            name: parse_answer((await peers.ask(address, request)).body, address, "GET_FLOW_FIGURES")
+            for name, address in sorted(addresses.items())
+        }

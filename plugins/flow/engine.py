@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from verniermq.plugins.flow.breaker import Breaker
 from verniermq.plugins.flow.gate import Gate, Resource
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule, Kind, SystemRule
-from verniermq.plugins.flow.shaping import Shaper
+from verniermq.plugins.flow.shaper import Shaper
 from verniermq.plugins.flow.system import SystemProtection
 
 MAX_RESOURCES: Final = 10_000
@@ -83,9 +83,7 @@ class Engine:
             if not resource.shapers and not resource.breakers:
                 del self._resources[resource.name]
 
-    def gate(
-        self, group: str, topic: str, client: str = "", request: str = "", *, inbound: bool = True
-    ) -> Gate | None:
+    def gate(self, group: str, topic: str, client: str = "", request: str = "", *, inbound: bool = True) -> Gate | None:
         """The gate for such a call; ``None`` when no rule concerns it.
 
         ``inbound`` calls are those that the protection of the system counts and refuses.

@@ -20,9 +20,9 @@ import attrs
 from verniermq.kernel import Busy, ResponseCode
 from verniermq.plugins.flow.breaker import Breaker
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
-from verniermq.plugins.flow.shaping import NS_PER_MS, REFUSED, Shaper
+from verniermq.plugins.flow.shaper import NS_PER_MS, REFUSED, Shaper
 from verniermq.plugins.flow.system import SystemProtection
-from verniermq.plugins.flow.window import Node
+from verniermq.plugins.flow.window import StatisticNode
 
 Rule = FlowRule | BreakerRule | SystemRule
 
@@ -40,7 +40,7 @@ class Resource:
     """One named thing with rules: its figures, and its rules at work."""
 
     name: str
-    node: Node = attrs.Factory(Node)
+    node: StatisticNode = attrs.Factory(StatisticNode)
     shapers: list[tuple[FlowRule, Shaper]] = attrs.Factory(list)
     breakers: list[tuple[BreakerRule, Breaker]] = attrs.Factory(list)
     calls_before: int = 0
@@ -63,9 +63,7 @@ class Gate:
         ]
         shapers.sort(key=lambda entry: entry[3])
         self._shapers = tuple((check, node, rule) for check, node, rule, _ in shapers)
-        self._breakers = tuple(
-            (breaker, rule) for resource in resources for rule, breaker in resource.breakers
-        )
+        self._breakers = tuple((breaker, rule) for resource in resources for rule, breaker in resource.breakers)
         self._system = system
         own = tuple(resource.node for resource in resources)
         self._nodes = own if system is None else (*own, system.node)
@@ -121,7 +119,7 @@ class Gate:
         return REFUSED
 
 
-class Stay:
+class Passage:
     """A call that is inside a gate, for those who cannot wrap it in ``try`` and ``finally``.
 
     It ends when it is told to, or when it is thrown away: a task that is cancelled before its first step, or a

@@ -18,7 +18,8 @@
     cpu = 0.9
 
 A rule names exactly one of ``resource`` (``group:topic``), ``topic``, ``client`` and ``request``; each may contain
-``*`` and ``?``. A pattern does not share its count out: every resource that fits has the whole of it for itself.
+``*`` and ``?``. ``limit_app`` beside ``topic`` is Sentinel's way to name a group: both together are a ``resource``. A
+pattern does not share its count out: every resource that fits has the whole of it for itself.
 """
 
 from __future__ import annotations
@@ -30,15 +31,14 @@ import attrs
 
 from verniermq.kernel import setting
 from verniermq.plugins.flow.breaker import Breaker, Measure
-from verniermq.plugins.flow.shaping import Concurrency, Reject, Shaper, UniformRate, WarmUp, WarmUpUniformRate
+from verniermq.plugins.flow.shaper import Concurrency, Reject, Shaper, UniformRate, WarmUp, WarmUpUniformRate
 
 Kind = Literal["resource", "topic", "client", "request"]
 KINDS: tuple[Kind, ...] = ("resource", "topic", "client", "request")
 
 
-
 @attrs.frozen(kw_only=True)
-class Target:
+class RuleTarget:
     """What a rule concerns: exactly one of the four."""
 
     resource: str = setting("", "group:topic, as billing:orders or billing:*.")
@@ -48,6 +48,9 @@ class Target:
         "A client id, which begins with the address: 10.1.*; just the address before the first heartbeat.",
     )
     request: str = setting("", "A kind of request, as PULL_MESSAGE.")
+    limit_app: str = setting(
+        "default", 'With topic: the group that is limited, as in Sentinel; "default" limits all together.'
+    )
 
     def __attrs_post_init__(self) -> None:
         named = [kind for kind in KINDS if getattr(self, kind)]
@@ -56,14 +59,24 @@ class Target:
             raise ValueError(f"a rule concerns exactly one of {', '.join(KINDS)}; this one {what}")
         if self.resource and ":" not in self.resource:
             raise ValueError(f"resource is {self.resource!r}, expected group:topic; for a topic alone write topic = …")
+        if self._names_app and not self.topic:
+            raise ValueError(f"limit_app is {self.limit_app!r}, which goes with topic; this rule names {named[0]}")
+        if self.limit_app == "other":
+            raise ValueError(
+                'limit_app "other" is not known here; name the group, or a pattern of groups such as "web-*"'
+            )
+
+    @property
+    def _names_app(self) -> bool:
+        return self.limit_app not in ("", "default")
 
     @property
     def kind(self) -> Kind:
-        return next(kind for kind in KINDS if getattr(self, kind))
+        return "resource" if self._names_app else next(kind for kind in KINDS if getattr(self, kind))
 
     @property
     def pattern(self) -> str:
-        pattern: str = getattr(self, self.kind)
+        pattern: str = f"{self.limit_app}:{self.topic}" if self._names_app else getattr(self, self.kind)
         return pattern
 
     def concerns(self, kind: Kind, name: str) -> bool:
@@ -71,7 +84,7 @@ class Target:
 
 
 @attrs.frozen(kw_only=True)
-class FlowRule(Target):
+class FlowRule(RuleTarget):
     """``[[plugins.flow.rules]]`` (Sentinel: ``FlowRule``)"""
 
     count: float = setting(attrs.NOTHING, "How many a second, or how many at a time.", at_least=0)
@@ -117,7 +130,7 @@ class FlowRule(Target):
 
 
 @attrs.frozen(kw_only=True)
-class BreakerRule(Target):
+class BreakerRule(RuleTarget):
     """``[[plugins.flow.breakers]]`` (Sentinel: ``DegradeRule``)"""
 
     measure: Measure = setting(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from verniermq.plugins.flow.rules import SystemRule
-from verniermq.plugins.flow.window import Node
+from verniermq.plugins.flow.window import StatisticNode
 
 UNKNOWN: Final = -1.0
 
@@ -29,7 +29,7 @@ class SystemProtection:
     """All inbound calls, and the limits for them."""
 
     def __init__(self, rule: SystemRule) -> None:
-        self.node = Node()
+        self.node = StatisticNode()
         self.load = UNKNOWN
         self.cpu = UNKNOWN
         self.rule = rule

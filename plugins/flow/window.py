@@ -39,7 +39,7 @@ class Bucket:
         self.min_rt_ms = LONGEST_RT_MS
 
 
-class Node:
+class StatisticNode:
     """The figures of one resource (Sentinel: ``StatisticNode``).
 
     The bucket of this moment and the sum over the window are kept at hand, and looked for again only when a half

@@ -1,7 +1,7 @@
 """Where topics live: the embedded name server, and registration with outside ones (RocketMQ: ``NameServer``).
 
 With ``[broker] namesrv = []`` the broker carries its own name server, on ``[namesrv] port``; other brokers may
-register there too. With addresses in it, the broker registers with those and carries none.
+register there too, if ``peers`` takes them. With addresses in it, the broker registers with those and carries none.
 """
 
 from __future__ import annotations
@@ -12,76 +12,124 @@ from typing import ClassVar
 import anyio
 import attrs
 
-from verniermq.kernel import Broker, Declaration, NoConfig, Service, TopicConfig, hookimpl
-from verniermq.plugins.namesrv.register import CALL_TIMEOUT, Registrar
+from verniermq.kernel import Context, Declaration, Registry, TopicConfig, hookimpl, setting
+from verniermq.plugins.namesrv.peers import SHORTEST_SECRET, Peers, networks
+from verniermq.plugins.namesrv.registrar import CALL_TIMEOUT, INTERVAL_SECONDS, Registrar, queue_mappings
 from verniermq.plugins.namesrv.routes import NEVER, LiveBroker
 from verniermq.plugins.namesrv.server import NameServer
+
+
+def _are_addresses(texts: Iterable[str]) -> str | None:
+    try:
+        networks(texts)
+    except ValueError:
+        return 'addresses and networks, such as "10.0.0.5", "10.0.0.0/8" or "fd00::/8"'
+    return None
+
+
+def _secret(text: str) -> str | None:
+    return None if not text or len(text) >= SHORTEST_SECRET else f"{SHORTEST_SECRET} characters or more"
+
+
+@attrs.frozen
+class Config:
+    """``[plugins.namesrv]``"""
+
+    brokers: tuple[str, ...] = setting(
+        (), "Where other brokers may register from; with none and no secret, from this machine.", check=_are_addresses
+    )
+    secret: str = setting(
+        "", "What brokers prove themselves with to a name server, the same on both sides.", secret=True, check=_secret
+    )
 
 
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
         api=1,
+        config=Config,
         summary="Carries a name server, or registers the broker with outside ones.",
+        hookspecs=(queue_mappings,),
         # A broker whose name server could not listen would run where nobody finds it: better not to start.
         on_failure="closed",
     )
-    config: NoConfig
+    config: Config
+    broker: Context
     embedded: NameServer | None = attrs.field(default=None, init=False)
-    _broker: Broker = attrs.field(init=False)
     _registrars: list[Registrar] = attrs.field(factory=list, init=False)
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
+    def __attrs_post_init__(self) -> None:
+        broker = self.broker
         addresses = broker.configuration.broker.namesrv
-        self._registrars = [Registrar(broker, address) for address in addresses]
+        self._registrars = [Registrar(broker, address, self._secret) for address in addresses]
         if not addresses:
-            self.embedded = NameServer(broker.clock, broker.tls)
+            self.embedded = NameServer(broker.clock, broker.tls, self._peers(self.config), broker.guard)
+
+    def _secret(self) -> str:
+        return self.config.secret
+
+    def _peers(self, config: Config) -> Peers:
+        return Peers(config.brokers, config.secret, self.broker.clock.now_ms)
 
     @hookimpl
-    def services(self, broker: Broker) -> Iterable[Service]:
+    def settings_changed(self, settings: Config) -> None:
+        self.config = settings
         if self.embedded is not None:
-            return [Service("expire brokers", self.embedded.run)]
-        return []
+            self.embedded.peers = self._peers(settings)
+
+    def setup(self, registry: Registry) -> None:
+        if self.embedded is not None:
+            registry.service("expire brokers", self.embedded.run)
+            registry.service("stay registered", self._stay_registered)
+        for registrar in self._registrars:
+            registry.service(f"register with {registrar.address}", registrar.run)
 
     @hookimpl
-    async def broker_started(self, broker: Broker) -> None:
+    async def broker_started(self) -> None:
+        broker = self.broker
         for registrar in self._registrars:
-            broker.task_group.start_soon(registrar.run)
+            registrar.start()
         if self.embedded is not None:
             settings = broker.configuration.namesrv
-            self._register_here(self.embedded, broker)
+            self._register_here(self.embedded)
             await self.embedded.start(settings.host, settings.port)
-            broker.name_servers = [self._address(settings.host, self.embedded.port)]
+            broker.name_servers[:] = [self._address(settings.host, self.embedded.port)]
         else:
-            broker.name_servers = [registrar.address for registrar in self._registrars]
+            broker.name_servers[:] = [registrar.address for registrar in self._registrars]
 
     def _address(self, host: str, port: int) -> str:
         """What clients are told; they cannot connect to "everywhere"."""
-        host = self._broker.advertised.host if host in ("0.0.0.0", "::") else host
+        host = self.broker.host if host in ("0.0.0.0", "::") else host
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def _register_here(self, server: NameServer, broker: Broker) -> None:
+    def _register_here(self, server: NameServer) -> None:
         """Our own broker needs no socket to reach its own table, and lives as long as it."""
-        settings = broker.configuration.broker
+        broker, settings = self.broker, self.broker.configuration.broker
         me = LiveBroker(
-            settings.cluster, settings.name, settings.id, broker.address, "", NEVER, broker.clock.now(),
+            settings.cluster, settings.name, settings.id, broker.address, "", NEVER, broker.clock.monotonic(),
             broker.topics.version.as_json(),
         )  # fmt: skip
-        server.table.register(me, broker.topics)
+        server.table.register_own(me, broker.topics, broker.hooks.ask(queue_mappings) or {})
+
+    async def _stay_registered(self) -> None:
+        """Nobody can take our entry away; should it get lost all the same, it is there again within half a minute."""
+        while True:
+            await self.broker.clock.sleep(INTERVAL_SECONDS)
+            if self.embedded is not None and self.embedded.port:
+                self._register_here(self.embedded)
 
     @hookimpl
     def topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
         for registrar in self._registrars:
             registrar.topics_changed(changed)
         if self.embedded is not None:
-            self.embedded.table.put_topics(self._broker.name, changed)
+            mappings = self.broker.hooks.ask(queue_mappings) or {}
+            self.embedded.table.put_topics(self.broker.name, changed, mappings)
             for topic in deleted:
-                self.embedded.table.drop_topic(topic, [self._broker.name])
+                self.embedded.table.drop_topic(topic, [self.broker.name])
 
     @hookimpl
-    async def broker_stopping(self, broker: Broker) -> None:
+    async def broker_stopping(self) -> None:
         with anyio.move_on_after(CALL_TIMEOUT):
             for registrar in self._registrars:
                 await registrar.unregister()

@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeAlias
 
 import orjson
 
 from verniermq.kernel import (
+    Answer,
+    BadField,
     Command,
     Connection,
+    Guard,
     Handler,
     InvalidParameter,
     RequestCode,
     RequestRefused,
     ResponseCode,
+    TopicConfig,
     TopicNotFound,
+    parse_json,
 )
+from verniermq.kernel.requests import GetRouteInfo
 from verniermq.plugins.namesrv import registration
+from verniermq.plugins.namesrv.peers import Peers
 from verniermq.plugins.namesrv.routes import LiveBroker, RouteTable
+from verniermq.plugins.namesrv.switches import Switches
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
+
+
+Serve: TypeAlias = Callable[[Command, Connection], Command]
 
 
 def _answer(request: Command, data: Any) -> Command:
     return request.reply(body=orjson.dumps(data))
 
 
+def _broker_id(request: Command) -> int:
+    broker_id = request.integer("brokerId")
+    if broker_id < 0:  # the lowest of a name has the word on its topics
+        raise BadField("brokerId", broker_id, "0 for a master, more for its slaves")
+    return broker_id
+
+
 class NameServerRequests:
-    def __init__(self, table: RouteTable, now: Any) -> None:
+    """``peers`` says which brokers are taken; ``guard`` is asked before anything else is changed."""
+
+    def __init__(self, table: RouteTable, now: Callable[[], float], peers: Callable[[], Peers], guard: Guard) -> None:
         self._table = table
         self._now = now
+        self._peers = peers
+        self._guard = guard
+        self._switches = Switches()
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.REGISTER_BROKER: self.register_broker,
-            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
-            RequestCode.BROKER_HEARTBEAT: self.broker_heartbeat,
-            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
+            RequestCode.REGISTER_BROKER: self._from_broker(self.register_broker),
+            RequestCode.UNREGISTER_BROKER: self._from_broker(self.unregister_broker),
+            RequestCode.BROKER_HEARTBEAT: self._from_broker(self.broker_heartbeat),
+            RequestCode.QUERY_DATA_VERSION: self._from_broker(self.query_data_version),
             RequestCode.GET_BROKER_MEMBER_GROUP: self.member_group,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
@@ -47,25 +71,54 @@ class NameServerRequests:
             RequestCode.GET_UNIT_TOPIC_LIST: self.no_topics,
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.no_topics,
             RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.no_topics,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
-            RequestCode.PUT_KV_CONFIG: self.put_config,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._guarded(self.delete_topic),
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._guarded(self.wipe_write_permission),
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._guarded(self.add_write_permission),
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._guarded(self.register_topic),
+            RequestCode.GET_NAMESRV_CONFIG: self.show_settings,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._guarded(self.change_settings),
+            RequestCode.PUT_KV_CONFIG: self._guarded(self.put_config),
             RequestCode.GET_KV_CONFIG: self.get_config,
-            RequestCode.DELETE_KV_CONFIG: self.delete_config,
+            RequestCode.DELETE_KV_CONFIG: self._guarded(self.delete_config),
             RequestCode.GET_KVLIST_BY_NAMESPACE: self.list_config,
         }
+
+    # --- who may -----------------------------------------------------------------------------
+
+    def _guarded(self, serve: Serve) -> Handler:
+        """For administrators, where accounts tell who is one."""
+
+        def handler(request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+            waiting = self._guard(request, connection)
+            return serve(request, connection) if waiting is None else after(waiting, request, connection)
+
+        async def after(waiting: Awaitable[None], request: Command, connection: Connection) -> Command:
+            await waiting
+            return serve(request, connection)
+
+        return handler
+
+    def _from_broker(self, serve: Serve) -> Handler:
+        """For brokers: known ones need no account; one that is only near has to have one, where there are any."""
+        guarded = self._guarded(serve)
+
+        def handler(request: Command, connection: Connection) -> Answer | Coroutine[Any, Any, Answer]:
+            if self._peers().know(request, connection.peer_address.rpartition(":")[0].strip("[]")):
+                return serve(request, connection)
+            return guarded(request, connection)
+
+        return handler
 
     # --- brokers ---------------------------------------------------------------------------
 
     def register_broker(self, request: Command, connection: Connection) -> Command:
-        version, topics = registration.decode(
+        version, topics, mappings = registration.decode(
             request.body, compressed=request.boolean("compressed", False), crc=request.integer("bodyCrc32", 0)
         )
         broker = LiveBroker(
             cluster=request.text("clusterName"),
             name=request.text("brokerName"),
-            broker_id=request.integer("brokerId"),
+            broker_id=_broker_id(request),
             address=request.text("brokerAddr"),
             ha_address=request.text("haServerAddr", ""),
             timeout_seconds=request.integer("heartbeatTimeoutMillis", DEFAULT_TIMEOUT_MS) / 1000,
@@ -73,13 +126,15 @@ class NameServerRequests:
             version=version,
             connection=connection,
         )
-        master = self._table.register(broker, topics)
+        master = self._table.register(broker, topics, mappings)
         ext = {} if master is None else {"masterAddr": master.address, "haServerAddr": master.ha_address}
-        orders = self._table.config.get(ORDER_TOPICS)
+        orders = (
+            self._table.config.namespace(ORDER_TOPICS) if self._switches["returnOrderTopicConfigToBroker"] else None
+        )
         return request.reply(ext=ext, body=orjson.dumps({"table": orders}) if orders else b"")
 
     def unregister_broker(self, request: Command, connection: Connection) -> Command:
-        self._table.unregister(request.text("brokerName"), request.integer("brokerId"), request.text("brokerAddr"))
+        self._table.unregister(request.text("brokerName"), _broker_id(request), request.text("brokerAddr"))
         return request.reply()
 
     def broker_heartbeat(self, request: Command, connection: Connection) -> Command:
@@ -90,9 +145,9 @@ class NameServerRequests:
         """A broker asks whether its topics are known as they are now, before it sends them all."""
         broker = self._table.touch(request.text("brokerAddr"), request.text("brokerName"))
         try:
-            theirs = orjson.loads(request.body) if request.body else None
-        except orjson.JSONDecodeError as error:
-            raise InvalidParameter(f"the data version is no JSON: {error}") from error
+            theirs = parse_json(request.body) if request.body else None
+        except ValueError as error:
+            raise InvalidParameter(f"the data version is no JSON that can be used: {error}") from error
         known = dict(broker.version) if broker is not None else None
         same = known is not None and theirs == known
         return request.reply(
@@ -108,24 +163,26 @@ class NameServerRequests:
     # --- routes and lists ------------------------------------------------------------------
 
     def route(self, request: Command, connection: Connection) -> Command:
-        topic = request.text("topic")
+        topic = GetRouteInfo.of(request).topic
         route = self._table.route(topic)
         if route is None:
             names = self._table.broker_names()
             why = "no broker has registered here" if not names else f"no broker here has it ({', '.join(names[:8])})"
             raise TopicNotFound(topic, f"{why}; create it with: verniermq topic create {topic}")
-        orders = self._table.config.get(ORDER_TOPICS, {})
-        if topic in orders:
-            route["orderTopicConf"] = orders[topic]
+        order = self._table.config.get(ORDER_TOPICS, topic)
+        if order is not None and self._switches["orderMessageEnable"]:
+            route["orderTopicConf"] = order
         return _answer(request, route)
 
     def cluster_info(self, request: Command, connection: Connection) -> Command:
         return _answer(request, self._table.cluster_info())
 
     def all_topics(self, request: Command, connection: Connection) -> Command:
+        self._switches.insist("enableAllTopicList")
         return _answer(request, {"topicList": self._table.topics()})
 
     def topics_by_cluster(self, request: Command, connection: Connection) -> Command:
+        self._switches.insist("enableTopicList")
         return _answer(request, {"topicList": self._table.topics(request.text("cluster"))})
 
     def system_topics(self, request: Command, connection: Connection) -> Command:
@@ -142,7 +199,29 @@ class NameServerRequests:
     def delete_topic(self, request: Command, connection: Connection) -> Command:
         cluster = request.text("clusterName", None)
         names = None if not cluster else self._table.cluster_info()["clusterAddrTable"].get(cluster, [])
-        self._table.drop_topic(request.text("topic"), names)
+        self._table.forget_topic(request.text("topic"), names)
+        return request.reply()
+
+    def register_topic(self, request: Command, connection: Connection) -> Command:
+        """Give a topic routes before its brokers have it; the broker that carries this table knows its own."""
+        topic = request.text("topic")
+        try:
+            queues = parse_json(request.body)["queueDatas"]
+            found = {str(data["brokerName"]): TopicConfig.from_json({**data, "topicName": topic}) for data in queues}
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidParameter(f"the body is no route with queueDatas: {error!r:.80}") from error
+        for name, config in found.items():
+            config.check()
+            self._table.offer_topic(name, config)
+        return request.reply()
+
+    # --- settings --------------------------------------------------------------------------
+
+    def show_settings(self, request: Command, connection: Connection) -> Command:
+        return request.reply(body=self._switches.text().encode())
+
+    def change_settings(self, request: Command, connection: Connection) -> Command:
+        self._switches.change(request.body)
         return request.reply()
 
     # --- permissions and key-value configuration -------------------------------------------
@@ -156,23 +235,23 @@ class NameServerRequests:
         return request.reply(ext={"addTopicCount": str(count)})
 
     def put_config(self, request: Command, connection: Connection) -> Command:
-        namespace = self._table.config.setdefault(request.text("namespace"), {})
-        namespace[request.text("key")] = request.text("value")
+        self._table.config.put(request.text("namespace"), request.text("key"), request.text("value"))
         return request.reply()
 
     def get_config(self, request: Command, connection: Connection) -> Command:
         namespace, key = request.text("namespace"), request.text("key")
-        value = self._table.config.get(namespace, {}).get(key)
+        value = self._table.config.get(namespace, key)
         if value is None:
             raise RequestRefused(f"there is no {key!r} in namespace {namespace!r}", ResponseCode.QUERY_NOT_FOUND)
         return request.reply(ext={"value": value})
 
     def delete_config(self, request: Command, connection: Connection) -> Command:
-        self._table.config.get(request.text("namespace"), {}).pop(request.text("key"), None)
+        self._table.config.delete(request.text("namespace"), request.text("key"))
         return request.reply()
 
     def list_config(self, request: Command, connection: Connection) -> Command:
         namespace = request.text("namespace")
-        if namespace not in self._table.config:
+        entries = self._table.config.namespace(namespace)
+        if entries is None:
             raise RequestRefused(f"there is no namespace {namespace!r}", ResponseCode.QUERY_NOT_FOUND)
-        return _answer(request, {"table": self._table.config[namespace]})
+        return _answer(request, {"table": entries})

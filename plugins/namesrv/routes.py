@@ -13,11 +13,14 @@ from typing import Any, Final
 
 import attrs
 
-from verniermq.kernel import Connection, Perm, TopicConfig
+from verniermq.kernel import Connection, NoPermission, Perm, RequestRefused, TopicConfig
+from verniermq.plugins.namesrv.keyvalues import KeyValueTable
+from verniermq.plugins.namesrv.registration import Mappings
 
 logger = logging.getLogger(__name__)
 
 MASTER: Final = 0
+NO_MAPPINGS: Final[Mappings] = {}
 NEVER: Final = math.inf
 
 
@@ -29,10 +32,12 @@ class QueueData:
     write_queues: int
     perm: int
     sys_flag: int = 0
+    mapping: Mapping[str, Any] | None = None
+    """Of a static topic: the logical queues that the broker leads."""
 
     @classmethod
-    def of(cls, topic: TopicConfig) -> QueueData:
-        return cls(topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag)
+    def of(cls, topic: TopicConfig, mapping: Mapping[str, Any] | None) -> QueueData:
+        return cls(topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag, mapping)
 
     def as_json(self, broker_name: str) -> dict[str, Any]:
         return {
@@ -62,6 +67,16 @@ class LiveBroker:
     def silent_since(self) -> float:
         return self.last_update + self.timeout_seconds
 
+    def is_taken_by(self, other: LiveBroker) -> bool:
+        """Whether another one of its name would take its place: under its id, or by its address under another."""
+        return other.broker_id == self.broker_id or other.address == self.address
+
+    @property
+    def term(self) -> int:
+        """How often its name has had a new master; a version without it counts as the first (``stateVersion``)."""
+        term = self.version.get("stateVersion")
+        return term if isinstance(term, int) else 0
+
 
 class RouteTable:
     def __init__(self, now: Callable[[], float]) -> None:
@@ -72,13 +87,36 @@ class RouteTable:
         """Topic → broker name → queues."""
         self._topics_of: dict[str, set[str]] = {}
         """Broker name → its topics, so that a broker that goes takes out its own only."""
-        self.config: dict[str, dict[str, str]] = {}
+        self.config = KeyValueTable()
         """Namespace → key → value."""
+        self._own: LiveBroker | None = None
+        """The broker that carries this table: nobody else can be it, remove it, or drop its topics."""
 
     # --- brokers come and go ---------------------------------------------------------------
 
-    def register(self, broker: LiveBroker, topics: Iterable[TopicConfig] | None) -> LiveBroker | None:
-        """Take in a broker and its topics; the master of its name, if that is another one, is returned."""
+    def register_own(self, broker: LiveBroker, topics: Iterable[TopicConfig], mappings: Mappings) -> None:
+        """Take in the broker that carries this table. What it has here already is left as it is.
+
+        To be called again from time to time: whatever may have got lost is there again then.
+        """
+        if self._own is not None and self.members(broker.name).get(broker.broker_id) is self._own:
+            broker = self._own
+        else:
+            self._own = broker
+            self.register(broker, None)
+        lost = [topic for topic in topics if broker.name not in self._topics.get(topic.name, ())]
+        self.put_topics(broker.name, lost, mappings)
+
+    def register(
+        self, broker: LiveBroker, topics: Iterable[TopicConfig] | None, mappings: Mappings = NO_MAPPINGS
+    ) -> LiveBroker | None:
+        """Take in a broker and its topics; the master of its name, if that is another one, is returned.
+
+        Raises:
+            NoPermission: it calls itself what the broker is called that carries this table.
+            RequestRefused: a broker of a later term is what it wants to be.
+        """
+        self._check_place(broker)
         ids = self._brokers.setdefault(broker.name, {})
         for other_id in [i for i, other in ids.items() if other.address == broker.address and i != broker.broker_id]:
             del ids[other_id]  # the same process under another id: a slave that was promoted
@@ -90,14 +128,36 @@ class RouteTable:
                 broker.name, broker.broker_id, broker.address, broker.cluster,
             )  # fmt: skip
         if topics is not None and broker.broker_id == min(ids):
-            self.put_topics(broker.name, topics)
+            self.put_topics(broker.name, topics, mappings)
         master = ids.get(MASTER)
         return master if master is not None and broker.broker_id != MASTER else None
 
-    def put_topics(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
+    def _check_place(self, broker: LiveBroker) -> None:
+        own = self._own
+        if broker is own:
+            return
+        if own is not None and broker.name == own.name and own.is_taken_by(broker):
+            raise NoPermission(
+                f"broker {own.name!r} with id {own.broker_id} at {own.address} carries this name server, and nobody "
+                f"else can register as it; give the broker at {broker.address} another name, or another id"
+            )
+        known = self.members(broker.name).get(broker.broker_id)
+        if known is not None and known.address != broker.address and known.term > broker.term:
+            raise RequestRefused(
+                f"broker {broker.name!r} with id {broker.broker_id} is at {known.address}, of term {known.term} "
+                f"(stateVersion); the one at {broker.address}, of term {broker.term}, was replaced by it"
+            )
+
+    def put_topics(self, broker_name: str, topics: Iterable[TopicConfig], mappings: Mappings = NO_MAPPINGS) -> None:
         for topic in topics:
-            self._topics.setdefault(topic.name, {})[broker_name] = QueueData.of(topic)
+            self._topics.setdefault(topic.name, {})[broker_name] = QueueData.of(topic, mappings.get(topic.name))
             self._topics_of.setdefault(broker_name, set()).add(topic.name)
+
+    def offer_topic(self, broker_name: str, topic: TopicConfig) -> None:
+        """A topic of a broker, told by somebody else. What the broker itself said of it stays."""
+        own = None if self._own is None else self._own.name
+        if broker_name in self._brokers and broker_name != own and broker_name not in self._topics.get(topic.name, {}):
+            self.put_topics(broker_name, [topic])
 
     def drop_topic(self, topic: str, broker_names: Iterable[str] | None = None) -> None:
         brokers = self._topics.get(topic)
@@ -109,6 +169,12 @@ class RouteTable:
         if not brokers:
             del self._topics[topic]
 
+    def forget_topic(self, topic: str, broker_names: Iterable[str] | None) -> None:
+        """Drop a topic because somebody asks for it. Our own broker drops its topics when it deletes them."""
+        names = self._topics.get(topic, {}) if broker_names is None else broker_names
+        own = None if self._own is None else self._own.name
+        self.drop_topic(topic, [name for name in names if name != own])
+
     def touch(self, address: str, broker_name: str) -> LiveBroker | None:
         """A sign of life."""
         for broker in self._brokers.get(broker_name, {}).values():
@@ -118,7 +184,14 @@ class RouteTable:
         return None
 
     def unregister(self, broker_name: str, broker_id: int, address: str) -> None:
-        """Forget a broker, unless another process has taken its place since."""
+        """Forget a broker, unless another process has taken its place since.
+
+        Raises:
+            NoPermission: it is the one that carries this table.
+        """
+        own = self._own
+        if own is not None and (broker_name, broker_id) == (own.name, own.broker_id):
+            raise NoPermission(f"broker {own.name!r} with id {own.broker_id} carries this name server and stays in it")
         ids = self._brokers.get(broker_name, {})
         known = ids.get(broker_id)
         if known is None or known.address != address:
@@ -152,11 +225,13 @@ class RouteTable:
         queues = {name: data for name, data in self._topics.get(topic, {}).items() if name in self._brokers}
         if not queues:
             return None
-        return {
+        route: dict[str, Any] = {
             "brokerDatas": [self._broker_data(name) for name in queues],
             "filterServerTable": {},
             "queueDatas": [data.as_json(name) for name, data in queues.items()],
         }
+        mappings = {name: data.mapping for name, data in queues.items() if data.mapping is not None}
+        return {**route, "topicQueueMappingByBroker": mappings} if mappings else route
 
     def _broker_data(self, name: str) -> dict[str, Any]:
         ids = self._brokers[name]

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable
 from typing import Final
 
-from verniermq.kernel import Clock, RemotingServer, Tls
+from verniermq.kernel import Clock, Command, Connection, Guard, RemotingServer, Tls
+from verniermq.plugins.namesrv.peers import Peers
 from verniermq.plugins.namesrv.requests import NameServerRequests
 from verniermq.plugins.namesrv.routes import RouteTable
+
+logger = logging.getLogger(__name__)
 
 SCAN_SECONDS: Final = 5.0
 
 
-class NameServer:
-    """``start`` listens, ``run`` forgets the silent, ``stop`` ends it."""
+def _let_pass(request: Command, connection: Connection) -> Awaitable[None] | None:
+    return None
 
-    def __init__(self, clock: Clock, tls: Tls | None = None) -> None:
+
+class NameServer:
+    """``start`` listens, ``run`` forgets the silent, ``stop`` ends it.
+
+    ``peers`` are the brokers that it takes, those of this machine unless given; ``guard`` is asked before anything is
+    changed by somebody else.
+    """
+
+    def __init__(
+        self, clock: Clock, tls: Tls | None = None, peers: Peers | None = None, guard: Guard | None = None
+    ) -> None:
         self._clock = clock
-        self.table = RouteTable(clock.now)
+        self.table = RouteTable(clock.monotonic)
+        self.peers = peers or Peers((), "", clock.now_ms)
         self._server = RemotingServer(
-            NameServerRequests(self.table, clock.now).handlers(),
+            NameServerRequests(self.table, clock.monotonic, lambda: self.peers, guard or _let_pass).handlers(),
             on_disconnect=self.table.connection_closed,
             tls=tls,
         )
@@ -30,6 +46,7 @@ class NameServer:
             ListenFailed: the port is in use, or the host is not ours.
         """
         self.port = await self._server.listen(host, port)
+        logger.info("name server listening host=%s port=%d; it takes %s", host, self.port, self.peers)
 
     async def run(self) -> None:
         while True:

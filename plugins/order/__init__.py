@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import attrs
 import orjson
 
 from verniermq.kernel import (
-    Broker,
     Command,
     Connection,
+    Context,
     Declaration,
     Duration,
-    Handler,
     InvalidParameter,
     MessageQueue,
+    Registry,
     RequestCode,
     hookimpl,
+    in_steps,
     parse_duration,
-    parse_fastjson,
+    requests,
     setting,
 )
-from verniermq.plugins.order.locks import Locks
+from verniermq.plugins.order.locks import QueueLocks
 
 logger = logging.getLogger(__name__)
 
@@ -42,32 +42,44 @@ class Config:
     free_on_disconnect: bool = setting(
         True, "Free a client's locks as soon as its connection is gone; false waits for their end, as RocketMQ does."
     )
+    max_locks: int = setting(200_000, "How many queues may be locked at a time.", at_least=1)
+    max_locks_per_client: int = setting(10_000, "How many of them one client may hold.", at_least=1)
 
 
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
-        api=1, config=Config, summary="Lets one consumer of a group at a time have a queue, for orderly consumption."
+        api=1,
+        config=Config,
+        summary="Lets one consumer of a group at a time have a queue, for orderly consumption.",
+        requests=(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ),
     )
     config: Config
-    _locks: Locks = attrs.field(init=False)
+    broker: Context
+    _locks: QueueLocks = attrs.field(init=False)
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._locks = Locks(broker.clock, self.config.lock_lifetime)
+    def __attrs_post_init__(self) -> None:
+        config, clock = self.config, self.broker.clock
+        self._locks = QueueLocks(clock, config.lock_lifetime, config.max_locks, config.max_locks_per_client)
 
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+    def setup(self, registry: Registry) -> None:
+        registry.handler(RequestCode.LOCK_BATCH_MQ, self.lock, requests.LockBatchMQ)
+        registry.handler(RequestCode.UNLOCK_BATCH_MQ, self.unlock, requests.LockBatchMQ)
 
-    def lock(self, request: Command, connection: Connection) -> Command:
-        group, client_id, queues = _read(request)
-        granted = self._locks.lock(group, queues, client_id, connection)
+    async def lock(self, request: Command, connection: Connection) -> Command:
+        locking = requests.LockBatchMQ.of(request)
+        granted = []
+        async for queue in in_steps(await _queues(locking)):
+            if connection.closed:
+                break  # nobody would free them again
+            if self._locks.lock(locking.group, queue, locking.client_id, connection):
+                granted.append(queue)
         return request.reply(body=orjson.dumps({"lockOKMQSet": [_as_json(queue) for queue in granted]}))
 
-    def unlock(self, request: Command, connection: Connection) -> Command:
-        group, client_id, queues = _read(request)
-        self._locks.unlock(group, queues, client_id)
+    async def unlock(self, request: Command, connection: Connection) -> Command:
+        unlocking = requests.LockBatchMQ.of(request)
+        async for queue in in_steps(await _queues(unlocking)):
+            self._locks.unlock(unlocking.group, queue, unlocking.client_id)
         return request.reply()
 
     @hookimpl
@@ -75,26 +87,23 @@ class Plugin:
         if self.config.free_on_disconnect and (freed := self._locks.free_connection(connection)):
             logger.info("queue locks freed, their client is gone peer=%s locks=%d", connection.peer_address, freed)
 
-    @hookimpl
+    @hookimpl(optionalhook=True)
     def group_is_ordered(self, group: str) -> bool | None:
         return self._locks.is_held(group) or None
 
 
-def _read(request: Command) -> tuple[str, str, list[MessageQueue]]:
-    """Group, client and queues of a request's body.
-
+async def _queues(request: requests.LockBatchMQ) -> list[MessageQueue]:
+    """
     Raises:
-        InvalidParameter: the body is not what it should be.
+        InvalidParameter: one of them is none.
     """
     try:
-        data = parse_fastjson(request.body)
-        group, client_id = data["consumerGroup"], data["clientId"]
-        if not isinstance(group, str) or not isinstance(client_id, str) or not group or not client_id:
-            raise ValueError("consumerGroup and clientId must be texts")
-        queues = [MessageQueue(str(q["topic"]), str(q["brokerName"]), int(q["queueId"])) for q in data["mqSet"]]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return [
+            MessageQueue(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))
+            async for queue in in_steps(request.queues)
+        ]
+    except (KeyError, TypeError, ValueError) as error:
         raise InvalidParameter(f"the body of the lock request is malformed: {error!r}") from error
-    return group, client_id, queues
 
 
 def _as_json(queue: MessageQueue) -> dict[str, Any]:

@@ -7,11 +7,9 @@ after a restart of the broker whoever comes first gets them, and a client that l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import attrs
 
-from verniermq.kernel import Clock, Connection, MessageQueue
+from verniermq.kernel import Clock, Connection, LimitReached, MessageQueue
 
 
 @attrs.define(eq=False)
@@ -20,59 +18,91 @@ class Lock:
     connection: Connection
     """Where it was last renewed from."""
     renewed: float
+    """By the clock's ``monotonic``: setting the clock frees no lock, and keeps none."""
 
 
 @attrs.define(eq=False)
-class Locks:
+class QueueLocks:
     clock: Clock
     lifetime: float
     """Seconds."""
+    most: int
+    most_per_client: int
+    """Of one connection."""
     _groups: dict[str, dict[MessageQueue, Lock]] = attrs.field(factory=dict, init=False)
+    _of: dict[Connection, set[tuple[str, MessageQueue]]] = attrs.field(factory=dict, init=False)
+    """By the connection that a lock was last renewed from, so that a lost one costs what it held."""
+    _count: int = attrs.field(default=0, init=False)
 
-    def lock(
-        self, group: str, queues: Iterable[MessageQueue], client_id: str, connection: Connection
-    ) -> list[MessageQueue]:
-        """Take or renew what is free or the client's own; return the queues that it holds now."""
-        now = self.clock.now()
-        held = self._groups.setdefault(group, {})
-        granted = []
-        for queue in queues:
-            lock = held.get(queue)
-            if lock is None or lock.client_id == client_id or self._is_over(lock, now):
-                held[queue] = Lock(client_id, connection, now)
-                granted.append(queue)
-        self._tidy(group)
-        return granted
+    def __len__(self) -> int:
+        """How many locks there are, also such that are over and were not looked at since."""
+        return self._count
 
-    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+    def lock(self, group: str, queue: MessageQueue, client_id: str, connection: Connection) -> bool:
+        """Take or renew a lock if it is free or the client's own; say whether the client holds it now.
+
+        Raises:
+            LimitReached: the client, or all of them together, hold as many as they may.
+        """
+        now = self.clock.monotonic()
+        lock = self._groups.get(group, {}).get(queue)
+        if lock is not None:
+            if lock.client_id != client_id and not self._is_over(lock, now):
+                return False
+            if lock.connection is connection:
+                lock.client_id, lock.renewed = client_id, now
+                return True
+            self._free(group, queue)
+        own = self._of.get(connection, ())
+        if len(own) >= self.most_per_client:
+            what = "this client holds queue locks:"
+            raise LimitReached(what, self.most_per_client, "max_locks_per_client", "plugins.order")
+        if self._count >= self.most and not self._free_what_is_over(now):
+            raise LimitReached("the clients hold queue locks:", self.most, "max_locks", "plugins.order")
+        self._groups.setdefault(group, {})[queue] = Lock(client_id, connection, now)
+        self._of.setdefault(connection, set()).add((group, queue))
+        self._count += 1
+        return True
+
+    def unlock(self, group: str, queue: MessageQueue, client_id: str) -> None:
         """Give back; a lock of somebody else stays."""
-        held = self._groups.get(group, {})
-        for queue in queues:
-            lock = held.get(queue)
-            if lock is not None and lock.client_id == client_id:
-                del held[queue]
-        self._tidy(group)
+        lock = self._groups.get(group, {}).get(queue)
+        if lock is not None and lock.client_id == client_id:
+            self._free(group, queue)
 
     def free_connection(self, connection: Connection) -> int:
         """Free what was locked from a connection that is gone; say how many. A client that came back by another
         connection and renewed its locks there keeps them."""
-        freed = 0
-        for group in list(self._groups):
-            held = self._groups[group]
-            for queue in [queue for queue, lock in held.items() if lock.connection is connection]:
-                del held[queue]
-                freed += 1
-            self._tidy(group)
-        return freed
+        held = list(self._of.get(connection, ()))
+        for group, queue in held:
+            self._free(group, queue)
+        return len(held)
 
     def is_held(self, group: str) -> bool:
         """Whether somebody of the group holds a lock that is not over."""
-        now = self.clock.now()
-        return any(not self._is_over(lock, now) for lock in self._groups.get(group, {}).values())
+        now = self.clock.monotonic()
+        for queue, lock in list(self._groups.get(group, {}).items()):
+            if not self._is_over(lock, now):
+                return True
+            self._free(group, queue)
+        return False
 
     def _is_over(self, lock: Lock, now: float) -> bool:
         return now - lock.renewed > self.lifetime
 
-    def _tidy(self, group: str) -> None:
-        if not self._groups.get(group, True):
+    def _free_what_is_over(self, now: float) -> int:
+        places = [(group, queue) for group, held in self._groups.items() for queue, lock in held.items()
+                  if self._is_over(lock, now)]  # fmt: skip
+        for group, queue in places:
+            self._free(group, queue)
+        return len(places)
+
+    def _free(self, group: str, queue: MessageQueue) -> None:
+        held = self._groups[group]
+        connection = held.pop(queue).connection
+        self._of[connection].remove((group, queue))
+        self._count -= 1
+        if not held:
             del self._groups[group]
+        if not self._of[connection]:
+            del self._of[connection]

@@ -2,46 +2,57 @@
 
 ::
 
-    POP_MESSAGE ──> popping.py    reads the request, answers it
-                    taking.py     takes messages from any queue, notes it in the revive log
-                    waiting.py    … or waits for some
-    ACK_MESSAGE ──> acking.py     notes that one is done with, or lets it stay invisible for longer
+    POP_MESSAGE ──> handler.py    reads the request, answers it
+                    reader.py     takes messages from any queue, notes it in the revive log
+                    longpoll.py   … or waits for some
+    ACK_MESSAGE ──> ack.py        notes that one is done with, or lets it stay invisible for longer
                     inflight.py   what was popped and not acknowledged, in memory and in the revive log
-                    reviving.py   what was not acknowledged in time comes again, by the group's retry topic
-    order=true ───> ordering.py   one pop at a time for each queue
+                    revive.py     what was not acknowledged in time comes again, by the group's retry topic
+    order=true ───> orderinfo.py  one pop at a time for each queue
+    tools ────────> records.py    what was popped and is not acknowledged
     clients ──────> assignment.py which queues, and whether to pull or to pop them
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import attrs
 
 from verniermq.kernel import (
-    Broker,
     Connection,
+    Context,
     Declaration,
     DispatchEvent,
+    Document,
     Duration,
-    Handler,
     PendingMessage,
+    Registry,
     RequestCode,
-    Service,
     TopicConfig,
     concerns,
     hookimpl,
     setting,
 )
-from verniermq.plugins.pop.acking import AckHandlers
-from verniermq.plugins.pop.assignment import Assignment
+from verniermq.kernel.requests import (
+    AckMessage,
+    ChangeInvisibleTime,
+    Notification,
+    PeekMessage,
+    PollingInfo,
+    PopMessage,
+)
+from verniermq.plugins.pop.ack import AckHandlers
+from verniermq.plugins.pop.assignment import AssignmentHandlers
+from verniermq.plugins.pop.handler import PopHandler
 from verniermq.plugins.pop.inflight import QUEUES, InFlight
-from verniermq.plugins.pop.ordering import OrderTable
-from verniermq.plugins.pop.popping import Popper
-from verniermq.plugins.pop.reviving import Reviver
-from verniermq.plugins.pop.taking import POP_CK, Taker
-from verniermq.plugins.pop.waiting import WaitingRoom
+from verniermq.plugins.pop.longpoll import HeldPops
+from verniermq.plugins.pop.orderinfo import OrderTable
+from verniermq.plugins.pop.reader import POP_CK, PopReader, pop_order
+from verniermq.plugins.pop.records import PopRecords
+from verniermq.plugins.pop.requests import BatchAckMessage
+from verniermq.plugins.pop.revive import ReviveService
 
 __all__ = ["Config", "Plugin"]
 
@@ -53,9 +64,14 @@ class Config:
     retry_first_percent: int = setting(
         20, "How many pops of a hundred look for messages to be tried again first.", at_least=0, at_most=100
     )
+    separate_retry_queues: bool = setting(
+        False,
+        "Whether a message that is tried again keeps its queue; RocketMQ's useSeparateRetryQueue. Else all share one.",
+    )
     max_wait: Duration = setting(Duration(60), "How long a pop may wait at most.", at_least=0)
     max_waiting: int = setting(100_000, "How many requests may wait at the same time.", at_least=0)
     max_waiting_per_queue: int = setting(1024, "How many may wait for one queue of a group.", at_least=0)
+    max_waiting_per_connection: int = setting(10_000, "How many of one connection may wait.", at_least=0)
     default_mode: Literal["PULL", "POP"] = setting(
         "PULL", "What clients are told that leave the sharing of queues to the broker."
     )
@@ -68,70 +84,89 @@ class Plugin:
         api=1,
         config=Config,
         summary="Popping: pop, acknowledge, change the invisible time, and bring back what was not acknowledged.",
+        requests=(
+            RequestCode.POP_MESSAGE,
+            RequestCode.PEEK_MESSAGE,
+            RequestCode.NOTIFICATION,
+            RequestCode.POLLING_INFO,
+            RequestCode.ACK_MESSAGE,
+            RequestCode.BATCH_ACK_MESSAGE,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            RequestCode.QUERY_ASSIGNMENT,
+            RequestCode.SET_MESSAGE_REQUEST_MODE,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+            RequestCode.POP_ROLLBACK,
+        ),
+        hookspecs=(pop_order,),
         on_failure="closed",
     )
     config: Config
-    _broker: Broker = attrs.field(init=False)
+    broker: Context
     _inflight: InFlight = attrs.field(init=False)
     _orders: OrderTable = attrs.field(init=False)
-    _room: WaitingRoom = attrs.field(init=False)
-    _reviver: Reviver = attrs.field(init=False)
-    _taker: Taker = attrs.field(init=False)
-    _popper: Popper = attrs.field(init=False)
-    _assignment: Assignment = attrs.field(init=False)
+    _order_document: Document = attrs.field(init=False)
+    _held: HeldPops = attrs.field(init=False)
+    _revive: ReviveService = attrs.field(init=False)
+    _reader: PopReader = attrs.field(init=False)
+    _pop_handler: PopHandler = attrs.field(init=False)
+    _assignment: AssignmentHandlers = attrs.field(init=False)
 
     # --- start and stop --------------------------------------------------------------------
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
+    def __attrs_post_init__(self) -> None:
+        broker = self.broker
         self._inflight = InFlight(broker)
-        self._room = WaitingRoom(broker.clock, self.config.max_waiting, self.config.max_waiting_per_queue)
-        self._reviver = Reviver(broker, self._inflight)
+        self._held = HeldPops(
+            broker.clock,
+            self.config.max_waiting,
+            self.config.max_waiting_per_queue,
+            self.config.max_waiting_per_connection,
+        )
+        self._revive = ReviveService(broker, self.config, self._inflight)
+        self._orders = OrderTable(broker.clock, on_change=lambda: self._order_document.touch())
+        self._reader = PopReader(broker, self.config, self._inflight, self._orders)
+        self._pop_handler = PopHandler(broker, self.config, self._reader, self._orders, self._held)
+        self._assignment = AssignmentHandlers(broker, self.config)
+
+    def setup(self, registry: Registry) -> None:
+        registry.topic(TopicConfig(self._inflight.topic, QUEUES, QUEUES), closed=True)
+        self._order_document = registry.table(
+            "consumerOrderInfo",
+            load=self._orders.load_json,
+            save=self._orders.as_json,
+            interval=self.broker.configuration.offsets.persist_interval,
+        )
+        acks = AckHandlers(self.broker, self._inflight, self._orders, wake=lambda topic: self._held.wake([topic]))
+        registry.handler(RequestCode.POP_MESSAGE, self._pop_handler.pop, PopMessage)
+        registry.handler(RequestCode.PEEK_MESSAGE, self._pop_handler.peek, PeekMessage)
+        registry.handler(RequestCode.NOTIFICATION, self._pop_handler.notification, Notification)
+        registry.handler(RequestCode.POLLING_INFO, self._pop_handler.polling_info, PollingInfo)
+        registry.handler(RequestCode.ACK_MESSAGE, acks.acknowledge, AckMessage)
+        registry.handler(RequestCode.BATCH_ACK_MESSAGE, acks.acknowledge_batch, BatchAckMessage)
+        registry.handler(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, acks.change_invisible, ChangeInvisibleTime)
+        registry.handler(RequestCode.POP_ROLLBACK, PopRecords(self.broker, self._inflight, self._orders).export)
+        self._assignment.setup(registry)
+        registry.service("waiting pops", self._held.run)
+        registry.service("reviving", self._revive.run)
 
     @hookimpl
-    def system_topics(self) -> Iterable[TopicConfig]:
-        return [TopicConfig(self._inflight.topic, QUEUES, QUEUES)]
-
-    @hookimpl
-    def request_handlers(self) -> Mapping[int, Handler]:
-        broker = self._broker
-        file = broker.config_file("consumerOrderInfo")
-        self._orders = OrderTable(broker.clock.now_ms, on_change=lambda: document.touch())
-        self._orders.load_json(file.load() or {})
-        document = broker.documents.add(file, self._orders.as_json, broker.configuration.offsets.persist_interval)
+    def store_opened(self) -> None:
         self._inflight.rebuild()
-        self._taker = Taker(broker, self.config, self._inflight, self._orders)
-        self._popper = Popper(broker, self.config, self._taker, self._orders, self._room)
-        self._assignment = Assignment(broker, self.config)
-        acks = AckHandlers(broker, self._inflight, self._orders, wake=lambda topic: self._room.wake([topic]))
-        return {
-            RequestCode.POP_MESSAGE: self._popper.pop,
-            RequestCode.PEEK_MESSAGE: self._popper.peek,
-            RequestCode.NOTIFICATION: self._popper.notification,
-            RequestCode.POLLING_INFO: self._popper.polling_info,
-            RequestCode.ACK_MESSAGE: acks.acknowledge,
-            RequestCode.BATCH_ACK_MESSAGE: acks.acknowledge_batch,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: acks.change_invisible,
-            **self._assignment.handlers(),
-        }
-
-    @hookimpl
-    def services(self) -> Iterable[Service]:
-        return [Service("waiting pops", self._room.run), Service("reviving", self._reviver.run)]
 
     @hookimpl
     def settings_changed(self, settings: Any) -> None:
-        self.config = self._taker.config = self._popper.config = self._assignment.config = settings
-        self._room.most, self._room.most_per_key = settings.max_waiting, settings.max_waiting_per_queue
+        self.config = self._reader.config = self._pop_handler.config = self._assignment.config = settings
+        self._revive.config = settings
+        self._held.most, self._held.most_per_key = settings.max_waiting, settings.max_waiting_per_queue
+        self._held.most_per_connection = settings.max_waiting_per_connection
 
     @hookimpl
     def broker_stopping(self) -> None:
         self._inflight.advance()
 
-    @hookimpl
+    @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
-        return {"popCheckpointsInFlight": str(len(self._inflight)), "popWaiting": str(len(self._room))}
+        return {"popCheckpointsInFlight": str(len(self._inflight)), "popWaiting": str(len(self._held))}
 
     # --- messages that come in -------------------------------------------------------------
 
@@ -145,8 +180,8 @@ class Plugin:
 
     @hookimpl
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
-        self._room.messages_dispatched(events)
+        self._held.messages_dispatched(events)
 
     @hookimpl
     def connection_closed(self, connection: Connection) -> None:
-        self._room.connection_closed(connection)
+        self._held.connection_closed(connection)

@@ -9,27 +9,32 @@ and group (``mqadmin setConsumeMode``) and kept in ``config/messageRequestMode.j
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import orjson
 
 from verniermq.kernel import (
+    MAX_QUEUES,
     RETRY_PREFIX,
-    Broker,
     Command,
     Connection,
+    Context,
     Document,
-    GroupNotFound,
     InvalidParameter,
     MessageQueue,
     NoPermission,
+    Peers,
     Perm,
+    Registry,
     RemotingError,
     RequestCode,
-    connect,
+    RequestRefused,
+    TopicNotFound,
+    hookspecs,
 )
+from verniermq.plugins.pop.requests import GetAllMessageRequestMode, QueryAssignment, SetMessageRequestMode
 
 if TYPE_CHECKING:
     from verniermq.plugins.pop import Config
@@ -51,20 +56,6 @@ class Mode:
 # --- sharing out ---------------------------------------------------------------------------
 
 
-def averagely(queues: Sequence[MessageQueue], clients: Sequence[str], me: str) -> list[MessageQueue]:
-    """Neighbouring queues to each client, the first ones get one more."""
-    position, size, extra = clients.index(me), *divmod(len(queues), len(clients))
-    start = position * size + min(position, extra)
-    return list(queues[start : start + size + (position < extra)])
-
-
-def in_a_circle(queues: Sequence[MessageQueue], clients: Sequence[str], me: str) -> list[MessageQueue]:
-    return list(queues[clients.index(me) :: len(clients)])
-
-
-STRATEGIES: Final = {"AVG": averagely, "AVG_BY_CIRCLE": in_a_circle}
-
-
 def share_popped(
     allocate: Callable[[str], list[MessageQueue]], queues: Sequence[MessageQueue], clients: Sequence[str], me: str,
     share: int,
@@ -82,31 +73,29 @@ def share_popped(
 # --- requests ------------------------------------------------------------------------------
 
 
-class Assignment:
-    def __init__(self, broker: Broker, config: Config) -> None:
+class AssignmentHandlers:
+    def __init__(self, broker: Context, config: Config) -> None:
         self._broker = broker
         self.config = config
         self._modes: dict[tuple[str, str], Mode] = {}
-        file = broker.config_file("messageRequestMode")
-        self._load(file.load() or {})
-        self._document: Document = broker.documents.add(file, self.as_json)
+        self._document: Document
         self._routes: dict[str, tuple[float, list[MessageQueue]]] = {}
 
     async def query(self, request: Command, connection: Connection) -> Command:
-        data = _object(request.body)
-        topic, group, client_id = str(data.get("topic")), str(data.get("consumerGroup")), str(data.get("clientId"))
+        asked = QueryAssignment.of(request)
+        topic, group = asked.topic, asked.group
         mode = self.mode(topic, group)
         queues = await self._queues(topic)
         members = self._broker.clients.consumers.get(group)
         found: list[MessageQueue] | None
         if not queues:
             found = None
-        elif data.get("messageModel") == "BROADCASTING":
+        elif asked.message_model == "BROADCASTING":
             found = queues
         elif members is None:
             found = None
         else:
-            found = self._share(str(data.get("strategyName")), mode, queues, members.client_ids(), client_id)
+            found = self._share(asked.strategy, group, mode, queues, members.client_ids(), asked.client_id)
         assignments = None if found is None else [
             {
                 "messageQueue": {"brokerName": q.broker_name, "queueId": q.queue_id, "topic": q.topic},
@@ -117,21 +106,28 @@ class Assignment:
         return request.reply(body=orjson.dumps({"messageQueueAssignments": assignments}))
 
     def _share(
-        self, strategy: str, mode: Mode, queues: list[MessageQueue], clients: list[str], me: str
+        self, strategy: str, group: str, mode: Mode, queues: list[MessageQueue], clients: list[str], me: str
     ) -> list[MessageQueue] | None:
-        allocate = STRATEGIES.get(strategy)
-        if allocate is None:
-            logger.warning("unknown allocation strategy strategy=%s known=%s", strategy, ", ".join(STRATEGIES))
-            return None
+        def allocate(client: str) -> list[MessageQueue] | None:
+            try:
+                return self._broker.hooks.ask(hookspecs.allocate_queues, strategy, group, client, queues, clients)
+            except RequestRefused as error:
+                logger.warning("queues not allocated strategy=%s group=%s reason=%s", strategy, group, error)
+                return None
+
         if me not in clients:
             return []
+        alone = allocate(me)
+        if alone is None:
+            logger.warning("unknown allocation strategy strategy=%s group=%s", strategy, group)
+            return None
         if mode.mode == PULL:
-            return allocate(queues, clients, me)
-        return share_popped(lambda client: allocate(queues, clients, client), queues, clients, me, mode.share)
+            return alone
+        return share_popped(lambda client: allocate(client) or [], queues, clients, me, mode.share)
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic on all brokers, as the name servers know them; our own if they do not answer."""
-        now = self._broker.clock.now()
+        now = self._broker.clock.monotonic()
         known = self._routes.get(topic)
         if known is None or now - known[0] > ROUTE_SECONDS:
             queues = await self._ask_for_route(topic) or self._own_queues(topic)
@@ -147,20 +143,14 @@ class Assignment:
         return [MessageQueue(topic, self._broker.name, queue_id) for queue_id in range(config.read_queues)]
 
     async def _ask_for_route(self, topic: str) -> list[MessageQueue]:
-        for address in self._broker.name_servers:
-            try:
-                connection = await connect(address)
-                try:
-                    route = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-                    answer = await connection.request(route)
-                finally:
-                    connection.close()
-            except RemotingError as error:
-                logger.warning("no route from name server address=%s topic=%s: %s", address, topic, error)
-                continue
-            if answer.code == 0:
-                return _queues_of(topic, orjson.loads(answer.body))
-        return []
+        try:
+            async with Peers(self._broker.name_servers, tls=lambda: self._broker.outgoing_tls) as peers:
+                return _queues_of(topic, await peers.route(topic))
+        except TopicNotFound:
+            return []
+        except (RemotingError, AttributeError, KeyError, TypeError) as error:
+            logger.warning("no route from a name server topic=%s: %r", topic, error)
+            return []
 
     # --- modes -----------------------------------------------------------------------------
 
@@ -173,16 +163,17 @@ class Assignment:
         return Mode(self.config.default_mode, self.config.default_share)
 
     async def set_mode(self, request: Command, connection: Connection) -> Command:
-        data = _object(request.body)
-        topic, group, mode = str(data.get("topic")), str(data.get("consumerGroup")), str(data.get("mode"))
+        wanted = SetMessageRequestMode.of(request)
+        topic, group, mode, share = wanted.topic, wanted.group, wanted.mode, wanted.share
         if topic.startswith(RETRY_PREFIX):
             raise NoPermission(f"{topic!r} is a retry topic; those are always pulled")
         self._broker.topics.get(topic)
-        if group not in self._broker.groups:
-            raise GroupNotFound(group)
         if mode not in (PULL, POP):
-            raise InvalidParameter(f"mode is {mode!r}, expected PULL or POP")
-        self._modes[topic, group] = Mode(mode, int(data.get("popShareQueueNum") or 0))
+            raise InvalidParameter(f"mode is {mode!r:.80}, expected PULL or POP")
+        if type(share) is not int or not -(2**31) <= share < 2**31:
+            raise InvalidParameter(f"popShareQueueNum is {share!r:.80}, expected a whole number of 32 bits")
+        self._broker.groups.for_use(group, connection.peer_host)
+        self._modes[topic, group] = Mode(mode, share)
         self._document.touch()
         await self._document.saved()
         return request.reply()
@@ -203,22 +194,11 @@ class Assignment:
             for group, mode in groups.items():
                 self._modes[topic, group] = Mode(mode.get("mode", PULL), int(mode.get("popShareQueueNum") or 0))
 
-    def handlers(self) -> dict[int, Callable[[Command, Connection], Command | Coroutine[Any, Any, Command]]]:
-        return {
-            RequestCode.QUERY_ASSIGNMENT: self.query,
-            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
-        }
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidParameter(f"the body is no JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise InvalidParameter(f"the body is a JSON {type(data).__name__}, expected an object")
-    return data
+    def setup(self, registry: Registry) -> None:
+        self._document = registry.table("messageRequestMode", load=self._load, save=self.as_json)
+        registry.handler(RequestCode.QUERY_ASSIGNMENT, self.query, QueryAssignment)
+        registry.handler(RequestCode.SET_MESSAGE_REQUEST_MODE, self.set_mode, SetMessageRequestMode)
+        registry.handler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self.all_modes, GetAllMessageRequestMode)
 
 
 def _queues_of(topic: str, route: Mapping[str, Any]) -> list[MessageQueue]:
@@ -227,5 +207,5 @@ def _queues_of(topic: str, route: Mapping[str, Any]) -> list[MessageQueue]:
         MessageQueue(topic, data["brokerName"], queue_id)
         for data in route.get("queueDatas") or []
         if data.get("perm", 0) & Perm.READ
-        for queue_id in range(data.get("readQueueNums", 0))
+        for queue_id in range(min(data.get("readQueueNums", 0), MAX_QUEUES))
     )

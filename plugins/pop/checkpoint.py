@@ -18,11 +18,14 @@ from typing import Any, Final
 import attrs
 import orjson
 
+from verniermq.kernel import parse_json
+from verniermq.kernel.requests import MOST_POPPED
+
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 
-MOST_MESSAGES: Final = 32
+MOST_MESSAGES: Final = MOST_POPPED
 """In one pop, since a checkpoint keeps a bit for each in a 32-bit number."""
 
 Key = tuple[str, str, int, int, int]
@@ -96,21 +99,36 @@ class CheckPoint:
         Raises:
             ValueError, KeyError, TypeError: the body is no checkpoint.
         """
-        data: dict[str, Any] = orjson.loads(body)
-        start = int(data["so"])
+        data: dict[str, Any] = parse_json(body)
+        start = _whole(data["so"])
         # Old versions wrote no differences: the messages lay side by side.
-        differences = data.get("d") or range(int(data["n"]))
+        differences = data.get("d") or range(_whole(data["n"]))
+        if len(differences) > MOST_MESSAGES:
+            raise ValueError(f"it is of {len(differences)} messages; one pop has {MOST_MESSAGES} at most")
         return cls(
-            group=data["c"],
-            topic=data["t"],
-            queue_id=int(data["q"]),
+            group=_text(data["c"]),
+            topic=_text(data["t"]),
+            queue_id=_whole(data["q"]),
             start_offset=start,
-            pop_time=int(data["pt"]),
-            invisible_ms=int(data["it"]),
-            offsets=[start + int(difference) for difference in differences],
-            broker_name=data.get("bn") or "",
-            acked=int(data.get("bm", 0)) & 0xFFFFFFFF,
+            pop_time=_whole(data["pt"]),
+            invisible_ms=_whole(data["it"]),
+            offsets=[start + _whole(difference) for difference in differences],
+            broker_name=_text(data.get("bn") or ""),
+            acked=_whole(data.get("bm", 0)) & 0xFFFFFFFF,
         )
+
+
+def _whole(value: Any) -> int:
+    # A number past 64 bits comes as a fraction, and could not be written again.
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.80} is no whole number of 64 bits")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r:.80} is no text")
+    return value
 
 
 def encode_acks(checkpoint: CheckPoint, offsets: Sequence[int]) -> tuple[str, bytes]:
@@ -134,7 +152,7 @@ def decode_acks(body: bytes) -> tuple[Key, list[int]]:
     Raises:
         ValueError, KeyError, TypeError: the body is no acknowledgement.
     """
-    data: dict[str, Any] = orjson.loads(body)
+    data: dict[str, Any] = parse_json(body)
     offsets = data["aol"] if "aol" in data else [data["ao"]]
-    key = (data["c"], data["t"], int(data["q"]), int(data["so"]), int(data["pt"]))
-    return key, [int(offset) for offset in offsets]
+    key = (_text(data["c"]), _text(data["t"]), _whole(data["q"]), _whole(data["so"]), _whole(data["pt"]))
+    return key, [_whole(offset) for offset in offsets]

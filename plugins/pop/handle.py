@@ -55,7 +55,7 @@ def mark_of(topic: str) -> str:
 
 
 @attrs.frozen
-class Handle:
+class ReceiptHandle:
     start_offset: int
     pop_time: int
     invisible_ms: int
@@ -76,7 +76,7 @@ class Handle:
         )
 
     @classmethod
-    def parse(cls, text: str) -> Handle:
+    def parse(cls, text: str) -> ReceiptHandle:
         """
         Raises:
             InvalidParameter: it is no handle.

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Final
 
-from verniermq.kernel import Appended, Broker, PendingMessage, Property, StoredMessage, decode_record
+from verniermq.kernel import SAME_MOMENT, Appended, Context, PendingMessage, Property, StoredMessage
 from verniermq.plugins.pop.checkpoint import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -34,15 +34,22 @@ QUEUES: Final = 8
 REWRITE_AFTER: Final = 10_000
 """A checkpoint that so many entries of its queue came after is written anew at the end."""
 
+REWRITE_SHARE: Final = 4
+"""… and only when a restart would read so many entries for each checkpoint that is open: with ten thousands of them
+open, each would be in the way as soon as the others were written anew, without an end."""
+
+REWRITTEN_PER_ADVANCE: Final = 64
+"""Of each queue; the others are for the next time."""
+
 FINISHED_PER_ADVANCE: Final = 256
 _READ_AT_ONCE: Final = 1024
 
 
 class InFlight:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context) -> None:
         self._broker = broker
         self._store = broker.store
-        self.topic = f"rmq_sys_REVIVE_LOG_{broker.configuration.broker.cluster}"
+        self.topic = f"rmq_sys_REVIVE_LOG_{broker.cluster}"
         self._by_key: dict[Key, CheckPoint] = {}
         self._open: list[dict[int, CheckPoint]] = [{} for _ in range(QUEUES)]
         """Per revive queue: by place in the log, in its order."""
@@ -50,7 +57,8 @@ class InFlight:
         """Per revive queue: where our next entry goes, if nobody else writes there."""
         self._unread: list[tuple[int, int, int]] = []
         """Entries that somebody else wrote: queue, first, and the one after the last."""
-        self._due: list[tuple[int, int, CheckPoint]] = []
+        self._due: list[tuple[float, int, CheckPoint]] = []
+        """By the clock's ``monotonic``: whoever sets the clock makes nothing come again too early or an hour late."""
         self._sequence = count()
         self._finished = 0
         self.on_earlier: Callable[[], None] = lambda: None
@@ -58,6 +66,9 @@ class InFlight:
 
     def __len__(self) -> int:
         return len(self._by_key)
+
+    def __iter__(self) -> Iterator[CheckPoint]:
+        return iter(list(self._by_key.values()))
 
     def __contains__(self, key: Key) -> bool:
         return key in self._by_key
@@ -104,7 +115,7 @@ class InFlight:
             # An acknowledged checkpoint leaves its time behind; busy consumers would pile up minutes of them.
             self._due = [entry for entry in self._due if not entry[2].is_done]
             heapq.heapify(self._due)
-        heapq.heappush(self._due, (checkpoint.revive_time, next(self._sequence), checkpoint))
+        self.postpone(checkpoint, self._invisible_for(checkpoint))
         if self._due[0][2] is checkpoint:
             self.on_earlier()
 
@@ -116,20 +127,27 @@ class InFlight:
 
     # --- time ------------------------------------------------------------------------------
 
-    def next_due(self) -> int | None:
-        """When the next checkpoint has to be revived, in ms; ``None`` if nothing is in flight."""
+    def _invisible_for(self, checkpoint: CheckPoint) -> float:
+        """How long its messages stay invisible, in seconds. One that the log had before the start was popped by a
+        clock that may have been set since: it waits no longer than it was to."""
+        left = checkpoint.revive_time - self._broker.clock.now_ms()
+        return min(max(left, 0), checkpoint.invisible_ms) / 1000
+
+    def next_due(self) -> float | None:
+        """After how many seconds the next checkpoint has to be revived; ``None`` if nothing is in flight."""
         while self._due and self._due[0][2].is_done:
             heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
+        return self._due[0][0] - self._broker.clock.monotonic() if self._due else None
 
-    def take_due(self, now: int) -> CheckPoint | None:
+    def take_due(self) -> CheckPoint | None:
         due = self.next_due()
-        if due is None or due > now:
+        if due is None or due > SAME_MOMENT:
             return None
         return heapq.heappop(self._due)[2]
 
-    def postpone(self, checkpoint: CheckPoint, due: int) -> None:
-        """A checkpoint that was taken as due could not be revived; it is due again later."""
+    def postpone(self, checkpoint: CheckPoint, seconds: float) -> None:
+        """A checkpoint is due, or due again, after so many seconds."""
+        due = self._broker.clock.monotonic() + seconds
         heapq.heappush(self._due, (due, next(self._sequence), checkpoint))
 
     # --- the low marks ---------------------------------------------------------------------
@@ -138,7 +156,10 @@ class InFlight:
         """Commit how far nothing is in flight any more, and carry on what is in the way."""
         self.catch_up()
         for queue, checkpoints in enumerate(self._open):
-            while checkpoints and self._next[queue] - next(iter(checkpoints)) > REWRITE_AFTER:
+            for _ in range(REWRITTEN_PER_ADVANCE):
+                many = max(REWRITE_AFTER, REWRITE_SHARE * len(checkpoints))
+                if not checkpoints or self._next[queue] - next(iter(checkpoints)) <= many:
+                    break
                 checkpoint = checkpoints.pop(next(iter(checkpoints)))
                 checkpoint.revive_offset = self._append(queue, CHECKPOINT_TAG, checkpoint.encode()).queue_offset
                 checkpoints[checkpoint.revive_offset] = checkpoint
@@ -204,9 +225,9 @@ class InFlight:
             if not entries:
                 break
             for offset, size, _ in entries:
-                record = self._store.read(offset, size)
-                if record is not None:
-                    self._read(queue_id, position, decode_record(record))
+                message = self._store.message_at(offset, size)
+                if message is not None:
+                    self._read(queue_id, position, message)
                 position += 1
 
     def _read(self, queue_id: int, position: int, message: StoredMessage) -> None:
@@ -224,5 +245,5 @@ class InFlight:
                 found = self._by_key.get(key)
                 for offset in offsets if found is not None else ():
                     found.acknowledge(offset)  # type: ignore[union-attr]  # there are none without it
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning("unreadable entry in the revive log queue=%d offset=%d: %r", queue_id, position, error)

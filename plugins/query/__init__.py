@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import anyio
 import anyio.lowlevel
@@ -20,19 +20,19 @@ import anyio.to_thread
 import attrs
 
 from verniermq.kernel import (
-    Broker,
     Command,
     Connection,
+    Context,
     Declaration,
     DispatchEvent,
     Duration,
-    Handler,
+    Registry,
     RequestCode,
     RequestRefused,
-    Service,
     StoredMessage,
     gathered,
     hookimpl,
+    requests,
     setting,
 )
 from verniermq.plugins.query.handlers import QueryHandlers
@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 STEP = 20
 """Messages that are read from the log in one go when the index has to catch up; others get their turn then."""
+
+SMALLEST_RECORD = 91
+"""Bytes of a message without topic, body and properties."""
 
 
 @attrs.frozen
@@ -66,64 +69,61 @@ class Config:
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
-        api=1, config=Config, summary="Finds messages by key, unique key or id: RocketMQ's index files."
+        api=1,
+        config=Config,
+        summary="Finds messages by key, unique key or id: RocketMQ's index files.",
+        requests=(RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID),
     )
     config: Config
-    _broker: Broker = attrs.field(init=False)
+    broker: Context
     _index: Index = attrs.field(init=False)
     _unusable: str | None = attrs.field(default=None, init=False)
     """Why there is no index this time."""
-    _behind: bool = attrs.field(default=False, init=False)
-    """A crash or a full disk cost us entries: nothing is added until we have caught up from the log."""
+    _behind: bool = attrs.field(default=True, init=False)
+    """The files are not read yet, or a crash or a full disk cost us entries: nothing is added until we have caught up
+    from the log."""
+    _handlers: QueryHandlers = attrs.field(init=False)
     _caught_up: anyio.Event = attrs.field(init=False)
     """Set when the index has what was stored before the broker started."""
     _sync_limit: anyio.CapacityLimiter = attrs.field(init=False)
 
     # --- start and stop --------------------------------------------------------------------
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
+    def __attrs_post_init__(self) -> None:
         self._index = Index(
-            Path(broker.store.path) / "index",
+            Path(self.broker.store.path) / "index",
             slots=self.config.slots,
             entries=self.config.entries,
-            now_ms=broker.clock.now_ms,
+            now_ms=self.broker.clock.now_ms,
         )
         self._sync_limit = anyio.CapacityLimiter(1)
         self._caught_up = anyio.Event()
-        broker.store.before_close.append(self._finish)
+        self._handlers = QueryHandlers(
+            self.broker, self._index, self._caught_up, most=self.config.max_results,
+            most_for_unique_key=self.config.unique_results,
+        )  # fmt: skip
+
+    def setup(self, registry: Registry) -> None:
+        registry.handler(RequestCode.QUERY_MESSAGE, self._query, requests.QueryMessage)
+        registry.handler(RequestCode.VIEW_MESSAGE_BY_ID, self._handlers.view, requests.ViewMessage)
+        registry.service("key index", self._run)
+        registry.on_close(self._finish)
 
     @hookimpl
-    def redispatch_from(self, broker: Broker) -> int | None:
-        store = broker.store
+    def store_opened(self) -> None:
+        store = self.broker.store
         try:
             # What is missing is added in the background: nobody should wait for the index to send a message.
             self._behind = self._index.load(clean=store.was_clean, full_before=store.index_timestamp) is not None
+            self._index.trim(store.end)
         except (IndexMismatch, OSError) as error:
             self._unusable = str(error)
             logger.error("no message can be found by key this time: %s", error)
-        return None
 
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        handlers = QueryHandlers(
-            broker, self._index, self._caught_up, most=self.config.max_results,
-            most_for_unique_key=self.config.unique_results,
-        )  # fmt: skip
-        by_key: Handler = handlers.query
+    def _query(self, request: Command, connection: Connection) -> Coroutine[Any, Any, Command]:
         if self._unusable is not None:
-            by_key = self._refuse
-        else:
-            self._index.trim(broker.store.end)
-        return {RequestCode.QUERY_MESSAGE: by_key, RequestCode.VIEW_MESSAGE_BY_ID: handlers.view}
-
-    def _refuse(self, request: Command, connection: Connection) -> Command:
-        raise RequestRefused(f"this broker has no key index: {self._unusable}")
-
-    @hookimpl
-    def services(self) -> Iterable[Service]:
-        return [] if self._unusable is not None else [Service("key index", self._run)]
+            raise RequestRefused(f"this broker has no key index: {self._unusable}")
+        return self._handlers.query(request, connection)
 
     def _finish(self) -> None:
         """The store closes: everything is dispatched. What the disk had no room for is added at the next start."""
@@ -146,20 +146,20 @@ class Plugin:
                 "offset=%d", error, self._index.done,
             )  # fmt: skip
 
-    @hookimpl
+    @hookimpl(optionalhook=True)
     def log_trimmed(self, min_offset: int) -> None:
         gone = self._index.forget_before(min_offset)
         if gone:
-            self._broker.task_group.start_soon(anyio.to_thread.run_sync, _remove, gone)
+            self.broker.start_soon(anyio.to_thread.run_sync, _remove, gone)
 
-    @hookimpl
+    @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
         return {"indexFiles": str(len(self._index.files)), "indexedUpToOffset": str(self._index.done)}
 
     # --- in the background -----------------------------------------------------------------
 
     async def _run(self) -> None:
-        while True:
+        while self._unusable is None:
             try:
                 if self._behind:
                     await self._catch_up()
@@ -171,7 +171,7 @@ class Plugin:
             await anyio.sleep(self.config.sync_interval)
 
     def _note_full(self, end_time: int) -> None:
-        store = self._broker.store
+        store = self.broker.store
         store.index_timestamp = max(store.index_timestamp, end_time)
 
     async def _catch_up(self) -> None:
@@ -180,23 +180,35 @@ class Plugin:
         Raises:
             OSError: there is no room still.
         """
-        store, index = self._broker.store, self._index
-        segment = store.settings.segment_size
-        begin = offset = max(index.done, store.start)
+        store, index = self.broker.store, self._index
+        begin = offset = max(index.resume, store.start)
         while offset < store.end:
             batch: list[StoredMessage] = []
-            while len(batch) < STEP and offset < store.end:
+            for _ in range(STEP):
+                if offset >= store.end:
+                    break
                 message = store.message_at(offset)
-                if message is None:
-                    offset += segment - offset % segment  # the rest of a segment is blank
-                    continue
-                batch.append(message)
-                offset += message.size
+                if message is not None:
+                    batch.append(message)
+                offset = self._behind_record(offset, message)
             index.add(batch)
             await anyio.lowlevel.checkpoint()
         self._behind = False
         if offset > begin:
             logger.info("the key index has caught up from=%d to=%d", begin, index.done)
+
+    def _behind_record(self, offset: int, message: StoredMessage | None) -> int:
+        """Where the record after the one at ``offset`` begins, also if that one is damaged."""
+        if message is not None:
+            return offset + message.size
+        segment = self.broker.store.settings.segment_size
+        following = offset + segment - offset % segment
+        head = self.broker.store.read(offset, 4)
+        size = 0 if head is None else int.from_bytes(head, "big")
+        if SMALLEST_RECORD <= size < following - offset:
+            logger.error("a message is damaged and is not found by key log_offset=%d size=%d", offset, size)
+            return offset + size
+        return following  # the rest of a segment is blank
 
 
 def _remove(paths: Sequence[Path]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 import sys
-import zlib
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from time import time
@@ -17,14 +16,16 @@ import orjson
 
 from verniermq.kernel import (
     ConfigError,
+    InflatesTooFar,
     RemotingError,
     StoredMessage,
     SysFlag,
     VernierMQError,
+    inflate,
     parse_duration,
     unpack_host,
 )
-from verniermq.plugins.query.finding import LATEST, by_key, by_offset_id
+from verniermq.plugins.query.lookup import LATEST, by_key, by_offset_id
 
 T = TypeVar("T")
 
@@ -209,6 +210,6 @@ def _body(message: StoredMessage) -> bytes:
     if message.sys_flag & SysFlag.COMPRESSION_MASK not in (0, SysFlag.COMPRESSION_ZLIB):
         return message.body
     try:
-        return zlib.decompress(message.body)
-    except zlib.error as error:
+        return inflate(message.body)
+    except (ValueError, InflatesTooFar) as error:
         raise VernierMQError(f"the body of {message.offset_message_id} does not decompress: {error}") from error

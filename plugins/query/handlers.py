@@ -11,12 +11,9 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from verniermq.kernel import Broker, Command, Connection, RequestRefused, ResponseCode, StoredMessage
+from verniermq.kernel import Command, Connection, Context, RequestRefused, ResponseCode, StoredMessage, requests
 from verniermq.plugins.query.index import Index
 from verniermq.plugins.query.keys import keys_of
-
-UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""The field by which a client says that the key is a unique one; what it wants at most does not count then."""
 
 SEARCHES: Final = 2
 """So many searches at a time; further ones wait, and sends and pulls go on."""
@@ -29,7 +26,7 @@ _ROOM_FOR_HEADER: Final = 64 * 1024
 
 class QueryHandlers:
     def __init__(
-        self, broker: Broker, index: Index, caught_up: anyio.Event, *, most: int, most_for_unique_key: int
+        self, broker: Context, index: Index, caught_up: anyio.Event, *, most: int, most_for_unique_key: int
     ) -> None:
         self._store = broker.store
         self._broker = broker
@@ -42,11 +39,10 @@ class QueryHandlers:
 
     async def query(self, request: Command, connection: Connection) -> Command:
         """QUERY_MESSAGE: the newest messages of a topic that have a key and were stored in a span of time."""
-        topic, key = request.text("topic"), request.text("key")
-        begin, end = request.integer("beginTimestamp"), request.integer("endTimestamp")
-        wanted = min(request.integer("maxNum"), self._most)
-        if request.boolean(UNIQUE_KEY_QUERY, False):
-            wanted = self._most_for_unique_key
+        asked = requests.QueryMessage.of(request)
+        topic, key, begin, end = asked.topic, asked.key, asked.begin_ms, asked.end_ms
+        # Of a key that is unique there is one, or a few copies: what a client wants at most does not count then.
+        wanted = self._most_for_unique_key if asked.unique else min(asked.max_messages, self._most)
         with anyio.move_on_after(PATIENCE):
             await self._caught_up.wait()
         self._broker.catch_up()
@@ -84,19 +80,14 @@ class QueryHandlers:
 
     def view(self, request: Command, connection: Connection) -> Command:
         """VIEW_MESSAGE_BY_ID: the message that begins at a commit-log offset, which its offset message id names."""
-        offset = request.integer("offset")
+        offset = requests.ViewMessage.of(request).offset
         message = self._store.message_at(offset)
         record = None if message is None else self._store.read(offset, message.size)
         if record is None:
-            raise RequestRefused(
-                f"there is no message at commit-log offset {offset}; the log has {self._store.start} to "
-                f"{self._store.end}",
-                ResponseCode.SYSTEM_ERROR,
-            )
+            raise RequestRefused(self._store.why_no_message(offset), ResponseCode.SYSTEM_ERROR)
         return request.reply(body=record)
 
 
 def _fits(message: StoredMessage, topic: str, key: str, begin: int, end: int) -> bool:
     in_time = begin <= message.store_timestamp <= end
     return in_time and message.topic == topic and key in keys_of(message.properties)
-

@@ -2,27 +2,35 @@
 
 ::
 
-    index/20260301093000123   full     every entry, on the disk
+    index/20260301093000123   full     its mark: every entry is on the disk
     index/20260304171544870   full
     index/20260309080122004   …        <- new entries; whole on the disk up to its mark
 
 Nothing in it is unique: all of it can be made again from the commit log. So when files do not look right after a
 crash, they are cut back or removed, and the log is read again from where they end.
+
+Each mark speaks for its own file and those before it, never for one behind it. So files are made durable in their
+order, names first, and removed in the opposite order, each removal made durable before the next: whatever a crash
+leaves, the files up to the first one whose mark is not full have everything up to that mark.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from verniermq.kernel import VernierMQError, sync_directory
-from verniermq.plugins.query.indexfile import IndexFile
+from verniermq.plugins.query.indexfile import IndexFile, file_size
 from verniermq.plugins.query.keys import key_hash, keys_of, topic_hash
 
 logger = logging.getLogger(__name__)
+
+SECTOR = 512
+"""What a disk writes whole or not at all; a length that a power cut left is so many of them."""
 
 
 class Indexable(Protocol):
@@ -71,8 +79,16 @@ class Index:
         self._entries = entries
         self._now_ms = now_ms
         self._filled: list[IndexFile] = []
-        self._marked = -1
+        self._marked = (-1, 0, 0)
+        """What the last sync saw: ``done``, files, entries of the last."""
         self._names_are_durable = True
+
+    @property
+    def resume(self) -> int:
+        """Where to go on reading the log: a message begins there, and all before it are in."""
+        last = self.files[-1].end_offset if self.files else 0
+        # Of another broker's files we know where their last message begins, but not where it ends.
+        return last if self.done == last + 1 else self.done
 
     # --- opening ---------------------------------------------------------------------------
 
@@ -85,44 +101,71 @@ class Index:
             IndexMismatch: the files have another size.
             OSError: they cannot be opened.
         """
-        names = sorted(path.name for path in self.directory.glob("[0-9]" * 17)) if self.directory.is_dir() else []
-        try:
-            self.files = [IndexFile(self.directory / name, self._slots, self._entries) for name in names]
-        except ValueError as error:
-            raise IndexMismatch(str(error)) from error
-        if clean and all(file.is_sane for file in self.files):
-            if not self.files:
-                return 0
+        self._open_files(clean=clean)
+        if not clean or not all(file.is_sane for file in self.files):
+            self._cut_back(full_before)
+        elif not self.files:
+            return 0
+        else:
             last = self.files[-1]
             mark = last.mark()
-            if mark is None or mark.count != last.count:
+            if mark is None or mark.complete < 0 or mark.count != last.count:
                 # Another broker went on with it, and an orderly stop means that it has everything.
                 self.done = last.end_offset + 1
                 return None
             self.done = mark.complete
-        else:
-            self._cut_back(full_before)
-        return self.done
+        return self.resume
+
+    def _open_files(self, *, clean: bool) -> None:
+        found = os.listdir(self.directory) if self.directory.is_dir() else []
+        names = sorted(name for name in found if len(name) == 17 and name.isdecimal())
+        lengths = [(self.directory / name).stat().st_size for name in names]
+        # Several files of one wrong length were made with other settings; a crash leaves one, or some of any length, or
+        # some of as many whole sectors. A file that is taken for that by mistake is made again from the log.
+        is_crash = not clean and (
+            len(set(lengths)) > 1 or len(names) == 1 or not any(size % SECTOR for size in lengths)
+        )
+        least = file_size(self._slots, self._entries) if is_crash else 1
+        whole = next((number for number, length in enumerate(lengths) if length < least), len(names))
+        while len(names) > whole:  # a crash came before its length was durable; the later ones count on it
+            (self.directory / names.pop()).unlink()
+            sync_directory(self.directory)
+        try:
+            self.files = [IndexFile(self.directory / name, self._slots, self._entries) for name in names]
+        except ValueError as error:
+            raise IndexMismatch(str(error)) from error
+        while self.files and self.files[-1].is_blank:
+            self._remove_last()
+        # What another broker filled is marked by the next sync, so that a crash does not cost it.
+        self._filled = [file for file in self.files[:-1] if not _is_marked_full(file)]
+
+    def _remove_last(self) -> None:
+        """Remove the last file. Durably, before another is removed: a gap between files could not be seen."""
+        self.files.pop().path.unlink()
+        sync_directory(self.directory)
 
     def _cut_back(self, full_before: int) -> None:
-        """Keep what is known to be whole: full files that were synced, then one up to its mark, and nothing after."""
+        """Keep what is known to be whole: files that are marked as full, then one up to its mark, and nothing after."""
         for position, file in enumerate(self.files):
-            if file.is_sane and file.is_full and file.end_time <= full_before:
-                self.done = file.end_offset
-                continue
             mark = file.mark()
+            if file.is_filled_by_another and file.end_time <= full_before:
+                self.done = file.end_offset  # by that broker's own rule it is durable
+                continue
             keep = position
-            if mark is not None:
-                file.cut(mark.count)
+            if mark is not None and mark.complete >= 0:
                 self.done = mark.complete
+                if mark.count == file.count == file.entries and file.is_sane:
+                    continue
+                # Also if the head agrees with the mark: slots may point at entries that were never written.
+                file.cut(mark.count)
+                if file.is_full:
+                    continue
                 keep += 1
-            for lost in self.files[keep:]:
-                lost.path.unlink()
-            logger.info(
-                "index cut back after a crash files=%d removed=%d log_offset=%d",
-                keep, len(self.files) - keep, self.done,
-            )  # fmt: skip
-            del self.files[keep:]
+            removed = len(self.files) - keep
+            while len(self.files) > keep:
+                self._remove_last()
+            self._filled = [file for file in self._filled if file in self.files]
+            logger.info("index cut back after a crash files=%d removed=%d log_offset=%d", keep, removed, self.done)
             return
 
     def trim(self, log_end: int) -> None:
@@ -133,7 +176,8 @@ class Index:
             self.files[-1].cut_offset(log_end)
             if self.files[-1].count > 1 or len(self.files) == 1:
                 break
-            self.files.pop().path.unlink()
+            self._remove_last()
+        self._filled = [file for file in self._filled if file in self.files]
         self.done = log_end
 
     # --- adding ----------------------------------------------------------------------------
@@ -155,23 +199,22 @@ class Index:
                 done = offset + message.size
         while keys:
             file = self.files[-1] if self.files else None
-            if file is None or file.is_full:
-                file = self._begin_file(file)
             try:
+                if file is None or file.is_full:
+                    file = self._begin_file(file)
                 added = file.add(keys)
             except OSError:
-                self.done = max(self.done, file.end_offset)
+                if file is not None:
+                    self.done = max(self.done, file.end_offset)
                 raise
             keys = keys[added:]
         self.done = done
 
     def _begin_file(self, full: IndexFile | None) -> IndexFile:
         self.directory.mkdir(parents=True, exist_ok=True)
-        file = IndexFile(self._next_path(), self._slots, self._entries, create=True)
+        file = IndexFile.begin(self._next_path(), self._slots, self._entries, full)
         if full is not None:
-            file.follow(full)
             self._filled.append(full)
-        file.write_head()
         self._names_are_durable = False
         self.files.append(file)
         logger.info("index file begun file=%s", file.path.name)
@@ -201,18 +244,24 @@ class Index:
         """
         # In this order: what is added meanwhile is then in the file twice at worst, and never missing.
         done = self.done
-        if done == self._marked:
-            return []
         filled, files = list(self._filled), list(self.files)
-        for file in filled:
-            file.sync(done)
-        if files:
-            files[-1].sync(done)
+        seen = (done, len(files), files[-1].count if files else 0)
+        if seen == self._marked:
+            return []
         if not self._names_are_durable:
             self._names_are_durable = True
-            sync_directory(self.directory)
-            sync_directory(self.directory.parent)
-        self._marked = done
+            try:
+                sync_directory(self.directory)
+                sync_directory(self.directory.parent)
+            except OSError:
+                self._names_are_durable = False
+                raise
+        for file in filled:
+            # The keys of its last message may go on in the next file, and all that came later is there.
+            file.sync(min(done, file.end_offset))
+        if files:
+            files[-1].sync(done)
+        self._marked = seen
         return filled
 
     def note_synced(self, filled: list[IndexFile]) -> int:
@@ -248,3 +297,8 @@ class Index:
             self._filled = [other for other in self._filled if other is not file]
             gone.append(file.path)
         return gone
+
+
+def _is_marked_full(file: IndexFile) -> bool:
+    mark = file.mark()
+    return mark is not None and mark.complete >= 0 and mark.count == file.entries

@@ -1,4 +1,4 @@
-"""Old messages go, after 72 hours or when the disk fills (RocketMQ: ``CleanCommitLogService``).
+"""Old messages go, after 72 hours, or sooner when the disk fills (RocketMQ: ``CleanCommitLogService``).
 
 What goes is always a whole file of the commit log, the oldest, and never the one that is written to. The consume
 queues and the key index follow: their minimum rises, their files below it are removed, and a consumer that asks
@@ -11,17 +11,25 @@ clock; the modification time, which RocketMQ takes, changes when somebody copies
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 import attrs
 
-from verniermq.kernel import Broker, Command, Connection, Declaration, Handler, RequestCode, Service, hookimpl
-from verniermq.plugins.retention.rules import Config, Verdict, judge, percent_used
+from verniermq.kernel import (
+    Command,
+    Connection,
+    Context,
+    Declaration,
+    Registry,
+    RequestCode,
+    format_duration,
+    hookimpl,
+    hookspec,
+)
+from verniermq.plugins.retention.rules import Config, RetentionVerdict, judge, percent_used
 
 __all__ = ["Config", "Plugin"]
 
@@ -30,43 +38,42 @@ logger = logging.getLogger(__name__)
 PASSES_PER_REQUEST: Final = 20
 """So many passes delete at any hour after an operator asked for it, as RocketMQ does it."""
 
-QUEUES_PER_TURN: Final = 50
+
+@hookspec("announcement")
+def log_trimmed(min_offset: int) -> None:
+    """The log now begins at ``min_offset``: older files were deleted. Used by ``query``."""
 
 
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
-        api=1, config=Config, summary="Deletes old messages: by age, by hour of day, by how full the disk is."
+        api=1,
+        config=Config,
+        summary="Deletes old messages: by age, by hour of day, by how full the disk is.",
+        requests=(RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE),
+        hookspecs=(log_trimmed,),
     )
     config: Config
-    _broker: Broker = attrs.field(init=False)
+    broker: Context
     _asked: int = attrs.field(default=0, init=False)
     _percent: int = attrs.field(default=0, init=False)
     _refusing: bool = attrs.field(default=False, init=False)
     _followed: int = attrs.field(default=0, init=False)
     """Where the log began when the queues were last brought up to it."""
-    _passing: anyio.Lock = attrs.field(init=False)
+    _passing: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
+
+    def setup(self, registry: Registry) -> None:
+        registry.handler(RequestCode.DELETE_EXPIRED_COMMITLOG, self._delete_now)
+        registry.handler(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self._follow_now)
+        registry.service("retention", self._run)
 
     @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
-        self._passing = anyio.Lock()
-
-    @hookimpl
-    def services(self) -> Iterable[Service]:
-        return [Service("retention", self._run)]
+    def store_opened(self) -> None:
+        self._followed = self.broker.store.start
 
     @hookimpl
     def settings_changed(self, settings: Any) -> None:
         self.config = settings
-
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        self._followed = broker.store.start
-        return {
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_now,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._follow_now,
-        }
 
     # --- requests --------------------------------------------------------------------------
 
@@ -90,7 +97,7 @@ class Plugin:
 
     async def _run(self) -> None:
         while True:
-            await self._broker.clock.sleep(self.config.interval)
+            await self.broker.clock.sleep(self.config.interval)
             await self._pass()
 
     async def _pass(self) -> None:
@@ -99,21 +106,21 @@ class Plugin:
                 for _ in range(self.config.files_per_pass):
                     # Looked at anew after each file: no more goes than has to.
                     verdict = await self._look()
-                    if not verdict.delete_expired or not await self._delete_oldest(verdict.ignore_age):
+                    if not verdict.delete_expired or not await self._delete_oldest(verdict.forced):
                         break
                 else:
                     await self._look()
+                if self.broker.store.start != self._followed:
+                    await self._follow()
             except OSError as error:
                 logger.error("old messages cannot be deleted: %s; trying again in %g s", error, self.config.interval)
             self._asked = max(self._asked - 1, 0)
-            if self._broker.store.start != self._followed:
-                await self._follow()
 
-    async def _look(self) -> Verdict:
-        self._percent = await anyio.to_thread.run_sync(percent_used, self._broker.store.path)
+    async def _look(self) -> RetentionVerdict:
+        self._percent = await anyio.to_thread.run_sync(percent_used, self.broker.store.path)
         verdict = judge(
             self.config,
-            hour=datetime.fromtimestamp(self._broker.clock.now()).hour,
+            hour=datetime.fromtimestamp(self.broker.clock.now()).hour,
             percent=self._percent,
             asked=self._asked > 0,
             refusing=self._refusing,
@@ -121,33 +128,35 @@ class Plugin:
         self._refuse(verdict)
         return verdict
 
-    def _refuse(self, verdict: Verdict) -> None:
+    def _refuse(self, verdict: RetentionVerdict) -> None:
         if verdict.refuse == self._refusing:
             return
         self._refusing = verdict.refuse
         if not verdict.refuse:
             logger.info("taking messages again disk_percent=%d", self._percent)
-            self._broker.store.refuse_writes(None, "retention")
+            self.broker.store.refuse_writes(None, "retention")
             return
+        kept = self.config.min_age if self.config.force else self.config.max_age
         reason = (
-            f"the disk of {self._broker.store.path} is {self._percent} % full, and [plugins.retention] "
-            f"disk_refuse_at is {self.config.disk_refuse_at}; free some space, or raise it"
+            f"the disk of {self.broker.store.path} is {self._percent} % full, and [plugins.retention] "
+            f"disk_refuse_at is {self.config.disk_refuse_at}; free some space, or raise it: "
+            f"messages younger than {format_duration(kept)} are not deleted for new ones"
         )
         logger.error("no messages are taken any more: %s", reason)
-        self._broker.store.refuse_writes(reason, "retention")
+        self.broker.store.refuse_writes(reason, "retention")
 
-    async def _delete_oldest(self, ignore_age: bool) -> bool:
+    async def _delete_oldest(self, forced: bool) -> bool:
         """Remove the oldest file of the log, if it may go.
 
         Raises:
             OSError: the disk refused.
         """
-        store = self._broker.store
+        store = self.broker.store
         segments = store.segments()
         if len(segments) < 2 or segments[0].active:
             return False
-        age = self._broker.clock.now() - self._finished(segments[0].modified, segments[1].start)
-        if age < self.config.max_age and not ignore_age:
+        age = self._age(segments[0].modified, segments[1].start)
+        if not self.config.may_go(age, forced=forced):
             return False
         path = await anyio.to_thread.run_sync(store.delete_first_segment)
         if path is None:
@@ -158,19 +167,24 @@ class Plugin:
         )  # fmt: skip
         return True
 
-    def _finished(self, modified: float, following: int) -> float:
-        """When the last message came into a file, in seconds since 1970."""
-        first = self._broker.store.message_at(following)
-        return modified if first is None else first.store_timestamp / 1000
+    def _age(self, modified: float, following: int) -> float:
+        """How long ago the last message came into a file, in seconds.
+
+        A clock that was set ahead since makes nothing older. One that was set back keeps things longer: by how much is
+        known a second later, and nothing may go too early.
+        """
+        store = self.broker.store
+        first = store.message_at(following)
+        finished = modified if first is None else first.store_timestamp / 1000
+        return self.broker.clock.now() - finished - max(store.clock_changes.since(following), 0)
 
     async def _follow(self) -> None:
-        """Bring the consume queues, and all that listen, up to where the log begins now; a few queues at a time."""
-        store = self._broker.store
-        start = store.start
-        for number, queue in enumerate(list(store.queues())):
-            if not queue.gone:
-                queue.delete_files_below(start)
-            if number % QUEUES_PER_TURN == QUEUES_PER_TURN - 1:
-                await anyio.lowlevel.checkpoint()
-        self._broker.host.announce("log_trimmed", start)
+        """Bring the consume queues, and all that listen, up to where the log begins now.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        start = self.broker.store.start
+        await self.broker.store.expire_queues()
+        self.broker.hooks.announce(log_trimmed, start)
         self._followed = start

@@ -4,7 +4,7 @@
 
     disk   0 %        delete_at 75 %       force_at 85 %       refuse_at 90 %
            | expired files, | expired files,   | the oldest files,  | the oldest files,
-           | at delete_when | at any hour      | expired or not     | and sends are refused
+           | at delete_when | at any hour      | older than min_age | and sends are refused
 """
 
 from __future__ import annotations
@@ -35,14 +35,21 @@ class Config:
         75, "From so many percent of the disk in use on, they go at any hour.", at_least=1, at_most=100
     )
     disk_force_at: int = setting(
-        85, "From so many on, the oldest go even if they are younger than max_age.", at_least=1, at_most=100
+        85, "From so many on, the oldest go from min_age on, not only from max_age on.", at_least=1, at_most=100
     )
     disk_refuse_at: int = setting(
         90, "From so many on, sends are refused too, until it is less than disk_force_at.", at_least=1, at_most=100
     )
-    force: bool = setting(True, "Whether younger messages may go at all; RocketMQ's cleanFileForciblyEnable.")
+    force: bool = setting(
+        True, "Whether messages younger than max_age may go at all; RocketMQ's cleanFileForciblyEnable."
+    )
+    min_age: Duration = setting(Duration(3600), "How old they are at least; sends are refused before younger ones go.")
     files_per_pass: int = setting(10, "How many commit-log files go at a time.", at_least=1)
     interval: Duration = setting(Duration(10), "How often the disk and the files are looked at.", at_least=0.01)
+
+    def may_go(self, age: float, *, forced: bool) -> bool:
+        """Whether a file of this age, in seconds, may go. ``forced``: room is needed."""
+        return age >= self.max_age or (forced and age >= self.min_age)
 
     @property
     def hours(self) -> frozenset[int]:
@@ -50,21 +57,22 @@ class Config:
 
 
 @attrs.frozen
-class Verdict:
+class RetentionVerdict:
     """What a pass may do."""
 
     delete_expired: bool
-    ignore_age: bool
+    forced: bool
+    """The disk needs room: what is younger than ``max_age`` may go too."""
     refuse: bool
 
 
-def judge(config: Config, *, hour: int, percent: int, asked: bool, refusing: bool) -> Verdict:
+def judge(config: Config, *, hour: int, percent: int, asked: bool, refusing: bool) -> RetentionVerdict:
     """``asked``: an operator wants expired files gone now. ``refusing``: sends have been refused so far."""
     full = percent >= config.disk_force_at
-    ignore_age = config.force and (full or percent >= config.disk_refuse_at)
-    return Verdict(
-        delete_expired=hour in config.hours or percent >= config.disk_delete_at or asked or ignore_age,
-        ignore_age=ignore_age,
+    forced = config.force and (full or percent >= config.disk_refuse_at)
+    return RetentionVerdict(
+        delete_expired=hour in config.hours or percent >= config.disk_delete_at or asked or forced,
+        forced=forced,
         # Between the two marks it stays as it was, or a broker at the brink would say yes and no in turn.
         refuse=percent >= config.disk_refuse_at or (refusing and full),
     )

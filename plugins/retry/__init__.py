@@ -6,24 +6,24 @@ failed), ``command`` (``verniermq dlq``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
 
 from verniermq.kernel import (
     RETRY_PREFIX,
-    Broker,
     Connection,
+    Context,
     Declaration,
-    Handler,
     PendingMessage,
+    Registry,
     RequestCode,
     concerns,
     hookimpl,
+    requests,
     setting,
 )
-from verniermq.plugins.retry.sendback import Gate, SendBack, ensure_retry_topic
+from verniermq.plugins.retry.sendback import SendBack, SendBackGate, ensure_retry_topic, group_is_ordered
 
 
 @attrs.frozen
@@ -45,31 +45,27 @@ class Plugin:
         config=Config,
         summary="Brings back messages that consumers failed on, and keeps those that failed too often.",
         needs=("schedule",),
+        requests=(RequestCode.CONSUMER_SEND_MSG_BACK,),
+        hookspecs=(group_is_ordered,),
         on_failure="closed",
         when_it_keeps_failing="stop",
     )
     config: Config
-    _broker: Broker = attrs.field(init=False)
-    _gate: Gate = attrs.field(init=False)
+    broker: Context
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
-        self._gate = Gate(broker)
-
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: SendBack(broker, self.config.reason_limit).serve}
+    def setup(self, registry: Registry) -> None:
+        sendback = SendBack(self.broker, self.config.reason_limit)
+        registry.handler(RequestCode.CONSUMER_SEND_MSG_BACK, sendback.serve, requests.ConsumerSendMsgBack)
 
     @hookimpl
     def members_changed(self, group: str) -> None:
         """A consumer subscribes to its group's retry topic from the start, so it has to be there."""
-        config = self._broker.groups.find(group)
-        if config is not None and config.retry_queues > 0 and group in self._broker.clients.consumers:
-            ensure_retry_topic(self._broker, config)
+        config = self.broker.groups.find(group)
+        if config is not None and config.retry_queues > 0 and group in self.broker.clients.consumers:
+            ensure_retry_topic(self.broker, config)
 
     @hookimpl(tryfirst=True)  # before the delay hides the topic
     @concerns(topic_prefixes=(RETRY_PREFIX,))
     def before_append(self, message: PendingMessage, connection: Connection | None) -> None:
         if connection is not None:
-            self._gate.look(message)
+            SendBackGate(self.broker).look(message, connection.peer_host)

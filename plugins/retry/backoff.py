@@ -81,6 +81,6 @@ def _own_backoff_ms(policy: Mapping[str, Any], times: int) -> int | None:
         if kind == "EXPONENTIAL" and exponential:
             factor: int = int(exponential.get("multiplier", MULTIPLIER)) ** min(times, MOST_DOUBLINGS)
             return min(int(exponential.get("max", MAX_MS)), int(exponential.get("initial", INITIAL_MS)) * factor)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError):
         return None  # the levels are a better answer to a malformed policy than no retry at all
     return None

@@ -81,9 +81,7 @@ def list_groups(namesrv: str, as_json: bool) -> None:
 @since_option
 @click.option("--limit", default=20, show_default=True, help="At most so many.")
 @json_option
-def show(
-    group: str, namesrv: str, keys: tuple[str, ...], since: datetime | None, limit: int, as_json: bool
-) -> None:
+def show(group: str, namesrv: str, keys: tuple[str, ...], since: datetime | None, limit: int, as_json: bool) -> None:
     """Show a group's dead letters: what they are, where they came from, and why each attempt failed."""
 
     async def work() -> None:

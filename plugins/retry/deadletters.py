@@ -9,8 +9,8 @@ message into a topic; the dead letter stays where it is until the log expires. W
 
 from __future__ import annotations
 
+import logging
 import time
-import zlib
 from collections.abc import AsyncIterator, Container
 from types import TracebackType
 from typing import Any, Final, Self
@@ -18,26 +18,29 @@ from typing import Any, Final, Self
 import attrs
 
 from verniermq.kernel import (
+    AUTO_CREATE_TOPIC,
     DEAD_LETTER_PREFIX,
+    MASTER,
     RETRY_PREFIX,
     Clock,
     Command,
-    Connection,
+    InflatesTooFar,
+    Peers,
     Property,
     RequestCode,
     ResponseCode,
     StoredMessage,
     SysFlag,
     TopicNotFound,
-    UnexpectedAnswer,
-    connect,
     decode_records,
     format_properties,
-    parse_fastjson,
+    inflate,
 )
 from verniermq.plugins.retry.backoff import TIMER_PROPERTIES
 from verniermq.plugins.retry.reasons import PREFIX as REASON_PREFIX
 from verniermq.plugins.retry.reasons import reasons_of
+
+logger = logging.getLogger(__name__)
 
 READER: Final = "TOOLS_CONSUMER"
 """A group that every Apache broker knows."""
@@ -78,13 +81,13 @@ class DeadLetter:
 
     @property
     def body(self) -> bytes:
-        """As the producer had it; as it is stored if it was compressed in a way that needs a library."""
+        """As the producer had it; as it is stored if it cannot be inflated, or only to something huge."""
         message = self.message
         kind = message.sys_flag & SysFlag.COMPRESSION_MASK
         if message.sys_flag & SysFlag.COMPRESSED and kind in (0, SysFlag.COMPRESSION_ZLIB):
             try:
-                return zlib.decompress(message.body)
-            except zlib.error:
+                return inflate(message.body)
+            except (ValueError, InflatesTooFar):
                 return message.body
         return message.body
 
@@ -99,16 +102,15 @@ class Pace:
 
     async def turn(self) -> None:
         """Wait for the next one's turn."""
-        await self._clock.sleep_until(self._next)
-        self._next = self._clock.now() + self._step
+        await self._clock.sleep(self._next - self._clock.monotonic())
+        self._next = self._clock.monotonic() + self._step
 
 
 class DeadLetters:
     """All dead letters that a name server leads to."""
 
     def __init__(self, namesrv: str) -> None:
-        self._namesrv = namesrv
-        self._connections: dict[str, Connection] = {}
+        self._peers = Peers(namesrv)
         self._routes: dict[str, dict[str, list[int]]] = {}
 
     async def __aenter__(self) -> Self:
@@ -117,14 +119,12 @@ class DeadLetters:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for connection in self._connections.values():
-            connection.close()
-            await connection.wait_closed()
+        await self._peers.__aexit__(kind, error, trace)
 
     async def groups(self) -> list[str]:
         """The groups that have dead letters."""
-        answer = await self._ask(self._namesrv, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        topics = parse_fastjson(answer.body)["topicList"]
+        request = Command.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        topics = (await self._peers.ask_name_server(request)).get("topicList") or []
         return sorted(t.removeprefix(DEAD_LETTER_PREFIX) for t in topics if t.startswith(DEAD_LETTER_PREFIX))
 
     async def count(self, group: str) -> int:
@@ -150,7 +150,9 @@ class DeadLetters:
                         subVersion=0,
                     )  # fmt: skip
                     for message in decode_records(answer.body):
-                        if message.queue_offset < end:
+                        if not message.is_body_intact:
+                            logger.error("a dead letter is damaged; it is left out id=%s", message.offset_message_id)
+                        elif message.queue_offset < end:
                             yield DeadLetter(group, broker, message)
                     offset = int(answer.ext["nextBeginOffset"])
 
@@ -190,7 +192,7 @@ class DeadLetters:
             DLQ_ORIGIN_MESSAGE_ID=properties.get(Property.ORIGIN_MESSAGE_ID, ""),
         )
         return {
-            "a": READER, "b": topic, "c": "TBW102", "d": 4, "e": -1,
+            "a": READER, "b": topic, "c": AUTO_CREATE_TOPIC, "d": 4, "e": -1,
             "f": message.sys_flag & (SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK), "g": message.born_timestamp,
             "h": message.flag, "i": format_properties({k: v for k, v in properties.items() if v}), "j": 0,
         }  # fmt: skip
@@ -211,13 +213,11 @@ class DeadLetters:
         return self._routes[topic]
 
     async def _find_route(self, topic: str) -> dict[str, list[int]]:
-        answer = await self._ask(
-            self._namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {ResponseCode.TOPIC_NOT_EXIST}, topic=topic
-        )
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        try:
+            route = await self._peers.route(topic)
+        except TopicNotFound:
             return {}
-        route: dict[str, Any] = parse_fastjson(answer.body)
-        masters = {data["brokerName"]: data["brokerAddrs"].get("0") for data in route["brokerDatas"]}
+        masters = {data["brokerName"]: data["brokerAddrs"].get(MASTER) for data in route["brokerDatas"]}
         return {
             masters[data["brokerName"]]: list(range(data["readQueueNums"]))
             for data in route["queueDatas"]
@@ -232,11 +232,5 @@ class DeadLetters:
             UnexpectedAnswer: the answer is neither success nor one of ``fine``.
             PeerUnreachable, ConnectionLost, RequestTimeout: there is none.
         """
-        connection = self._connections.get(address)
-        if connection is None:
-            connection = self._connections[address] = await connect(address)
         ext = {name: str(value) for name, value in fields.items()}
-        answer = await connection.request(Command.request(code, ext, body))
-        if answer.code != ResponseCode.SUCCESS and answer.code not in fine:
-            raise UnexpectedAnswer(address, code.name, answer.code, answer.remark)
-        return answer
+        return await self._peers.ask(address, Command.request(code, ext, body), fine)

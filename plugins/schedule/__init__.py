@@ -8,38 +8,47 @@ back until then; see ``timers`` (RocketMQ: ``TimerMessageStore``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 import attrs
 import orjson
 
 from verniermq.kernel import (
-    Broker,
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     Command,
     Connection,
+    Context,
     Declaration,
     Duration,
-    Handler,
+    InvalidParameter,
     MessageIllegal,
     NoPermission,
     PendingMessage,
     Property,
+    Registry,
     RequestCode,
-    Service,
     Size,
     SysFlag,
-    TagsCoder,
     TopicConfig,
     concerns,
     format_duration,
     hookimpl,
     parse_duration,
+    requests,
     setting,
 )
-from verniermq.plugins.schedule.courier import HALF_TOPIC, hide
-from verniermq.plugins.schedule.levels import SCHEDULE_TOPIC, Levels, level_of
+from verniermq.plugins.schedule.delivery import (
+    hide,
+)
+from verniermq.plugins.schedule.levels import (
+    Levels,
+    level_of,
+)
 from verniermq.plugins.schedule.progress import DelayOffsets
-from verniermq.plugins.schedule.timers.intake import TIMER_TOPIC
+from verniermq.plugins.schedule.timers.examine import examine
 from verniermq.plugins.schedule.timers.recall import DELETE_KEY, Recall, add_handle
 from verniermq.plugins.schedule.timers.service import LONGEST_WINDOW, Timers
 from verniermq.plugins.schedule.timers.times import SECOND, slot_of, wished_ms
@@ -91,46 +100,52 @@ class Plugin:
         config=Config,
         summary="Delivers messages later: by delay level, or at any time, with recall.",
         after=("txn",),
+        requests=(RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.RECALL_MESSAGE, RequestCode.SWITCH_TIMER_ENGINE),
+        properties=(Property.DELAY, *TIMES),
         # Going on without it would deliver a delayed message at once.
         on_failure="closed",
         when_it_keeps_failing="stop",
     )
     config: Config
-    _broker: Broker = attrs.field(init=False)
+    broker: Context
     _levels: Levels = attrs.field(init=False)
     _offsets: DelayOffsets = attrs.field(init=False)
     _timers: Timers = attrs.field(init=False)
+    _registry: Registry = attrs.field(init=False)
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
+    def __attrs_post_init__(self) -> None:
+        broker = self.broker
         self._levels = Levels(self.config.levels)
         self._offsets = DelayOffsets(broker.clock.now_ms, lambda: broker.store.durable_end)
-
-    @hookimpl
-    def system_topics(self, broker: Broker) -> Iterable[TopicConfig]:
-        queues = max(USUAL_QUEUES, self._levels.highest)
-        return [TopicConfig(SCHEDULE_TOPIC, queues, queues), TopicConfig(TIMER_TOPIC, 1, 1)]
-
-    @hookimpl
-    def tags_coders(self, broker: Broker) -> Mapping[str, TagsCoder]:
-        return {SCHEDULE_TOPIC: self._levels.delivery_time}
-
-    @hookimpl
-    def services(self, broker: Broker) -> Iterable[Service]:
-        file = broker.config_file("delayOffset")
-        self._offsets.load(file.load() or {})
-        self._offsets.document = broker.documents.add(file, self._offsets.as_json, self.config.persist_interval)
         self._timers = Timers(
             broker,
             window=int(self.config.roll_window),
             file_size=self.config.timer_file_size,
             persist_interval=self.config.persist_interval,
         )
-        return [*self._levels.services(broker, self._offsets), Service("timers", self._timers.run)]
+
+    def setup(self, registry: Registry) -> None:
+        queues = max(USUAL_QUEUES, self._levels.highest)
+        registry.topic(TopicConfig(SCHEDULE_TOPIC, queues, queues), closed=True)
+        registry.topic(TopicConfig(TIMER_TOPIC, 1, 1), closed=True)
+        registry.tags_coder(SCHEDULE_TOPIC, self._delivery_time)
+        self._offsets.document = registry.table(
+            "delayOffset", load=self._offsets.load, save=self._offsets.as_json, interval=self.config.persist_interval
+        )
+        recall = Recall(self.broker, self.config.recall, round(self.config.max_delay * 1000), self._note_recall)
+        registry.handler(RequestCode.GET_ALL_DELAY_OFFSET, self._all_offsets)
+        registry.handler(RequestCode.RECALL_MESSAGE, recall.serve, requests.RecallMessage)
+        registry.handler(RequestCode.SWITCH_TIMER_ENGINE, self._switch_engine)
+        registry.service("timers", self._timers.run)
+        self._registry = registry
 
     @hookimpl
-    async def broker_started(self, broker: Broker) -> None:
+    def store_opened(self) -> None:
+        self._levels.start(self.broker, self._offsets, self._registry)
+        self._timers.store_opened()
+
+    @hookimpl
+    async def broker_started(self) -> None:
         await self._timers.prepare()
 
     @hookimpl
@@ -149,8 +164,13 @@ class Plugin:
         elif Property.TIMER_OUT_MS not in message.properties:
             self._set_timer(message)
 
+    def _delivery_time(self, properties: Mapping[str, str], store_timestamp: int) -> int:
+        # If the clock was set since the last look, this message is the first of the new time.
+        self.broker.store.clock_changes.look()
+        return self._levels.delivery_time(properties, store_timestamp)
+
     def _set_timer(self, message: PendingMessage) -> None:
-        now = self._broker.clock.now_ms()
+        now = self.broker.clock.now_ms()
         wished = wished_ms(message.properties, now)
         if wished is None:
             return
@@ -168,16 +188,8 @@ class Plugin:
         message.set_property(Property.TIMER_DELIVER_MS, str(wished))
         hide(message, TIMER_TOPIC, 0)
         if self.config.recall:
-            add_handle(message, self._broker.name, slot_ms)
+            add_handle(message, self.broker.name, slot_ms)
         self._timers.used.set()
-
-    @hookimpl
-    def request_handlers(self, broker: Broker) -> Mapping[int, Handler]:
-        recall = Recall(broker, self.config.recall, round(self.config.max_delay * 1000), self._note_recall)
-        return {
-            RequestCode.GET_ALL_DELAY_OFFSET: self._all_offsets,
-            RequestCode.RECALL_MESSAGE: recall.serve,
-        }
 
     def _note_recall(self, key: str) -> None:
         self._timers.recall(key)
@@ -186,6 +198,27 @@ class Plugin:
         """For slaves, which keep a copy of the table."""
         return request.reply(body=orjson.dumps(self._offsets.as_json()))
 
+    def _switch_engine(self, request: Command, connection: Connection) -> Command:
+        """``mqadmin switchTimerEngine``: F is the wheel of files, which is the only one here; R would be RocksDB's."""
+        engine = request.text("E_T", "")
+        if engine != "F":
+            raise InvalidParameter(f"timer engine {engine!r:.20}: there is only F here, the wheel of files")
+        return request.reply()
+
+    @hookimpl(optionalhook=True)
+    def runtime_info(self) -> Mapping[str, str]:
+        """How far each level is, as ``delivered,stored``, and what waits in the timer log."""
+        levels = {
+            f"scheduleMessageOffset_{level}": f"{self._offsets.get(level)},{end}"
+            for level in range(1, self._levels.highest + 1)
+            if (end := self.broker.store.max_offset(SCHEDULE_TOPIC, level - 1))
+        }
+        return {**levels, **self._timers.figures()}
+
     @hookimpl
-    def broker_stopping(self, broker: Broker) -> None:
+    def check_files(self, path: Path, mend: bool) -> Iterable[str]:
+        return examine(path, mend=mend)
+
+    @hookimpl
+    def broker_stopping(self) -> None:
         self._offsets.stopping = self._timers.stopping = True

@@ -21,16 +21,18 @@ import anyio
 import anyio.lowlevel
 import attrs
 
-from verniermq.kernel import Broker, MessageIllegal, PendingMessage, Property, Service
-from verniermq.plugins.schedule.courier import Courier, hide, reveal
+from verniermq.kernel import SCHEDULE_TOPIC, Context, MessageIllegal, PendingMessage, Property, Registry
+from verniermq.plugins.schedule.delivery import Delivery, hide, reveal
 from verniermq.plugins.schedule.progress import DelayOffsets
 
 logger = logging.getLogger(__name__)
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 UNKNOWN_LEVEL_MS: Final = 1000
 BATCH: Final = 64
 """Messages delivered in one turn of the loop: about two milliseconds in which nobody else gets served."""
+
+LONGEST_STEP: Final = 60.0
+"""We look again at least this often, in seconds: the machine may have been suspended while we slept."""
 
 
 def level_of(properties: Mapping[str, str]) -> int:
@@ -53,9 +55,9 @@ class LevelQueue:
     level: int
     delay_ms: int | None
     """``None`` for a level that the configuration no longer has, whose queue still has messages."""
-    broker: Broker
+    broker: Context
     offsets: DelayOffsets
-    courier: Courier
+    delivery: Delivery
     used: anyio.Event = attrs.field(factory=anyio.Event, init=False)
 
     @property
@@ -70,9 +72,9 @@ class LevelQueue:
             if not entries:
                 await held_pulls.arrival(SCHEDULE_TOPIC, self.queue_id, self.offsets.get(self.level))
                 continue
-            due = self._due_ms(entries[0][2])
-            if due > clock.now_ms():
-                await clock.sleep_until(due / 1000)
+            left = self._left_ms(*entries[0])
+            if left > 0:
+                await clock.sleep(min(left / 1000, LONGEST_STEP))
                 continue
             await self._deliver(entries)
             await anyio.lowlevel.checkpoint()
@@ -85,26 +87,30 @@ class LevelQueue:
         self.offsets.correct(self.level, queue.min_offset, queue.max_offset)
         return queue.entries(self.offsets.get(self.level), BATCH)
 
-    def _due_ms(self, delivery_time: int) -> int:
-        """When an entry is due. One that is further away than its level allows is due now, as in RocketMQ:
-        somebody set the clock, or made the level shorter."""
-        now = self.broker.clock.now_ms()
-        if self.delay_ms is not None and delivery_time > now + self.delay_ms:
-            return now
-        return delivery_time
+    def _left_ms(self, position: int, size: int, delivery_time: int) -> int:
+        """How long an entry has to wait. A delay lasts as long as it was to, whoever sets the clock meanwhile.
+
+        One that is further away than its level allows is due now, as in RocketMQ: somebody made the level shorter, or
+        set the clock while no broker ran."""
+        set_ahead = self.broker.store.clock_changes.since(position)
+        left = delivery_time + round(set_ahead * 1000) - self.broker.clock.now_ms()
+        return 0 if self.delay_ms is not None and left > self.delay_ms else left
 
     async def _deliver(self, entries: Sequence[tuple[int, int, int]]) -> None:
-        store, now_ms = self.broker.store, self.broker.clock.now_ms
+        store = self.broker.store
         offset = self.offsets.get(self.level)
-        for position, _, delivery_time in entries:
-            if self._due_ms(delivery_time) > now_ms():
+        for position, size, delivery_time in entries:
+            if self._left_ms(position, size, delivery_time) > 0:
                 return
-            stored = store.message_at(position)
+            stored = store.message_at(position, size)
             message = None if stored is None else reveal(stored)
-            if message is not None:
-                await self.courier.append(message)
+            if stored is not None and message is not None:
+                await self.delivery.append(message, stored.commit_log_offset)
             elif stored is None:
-                logger.error("a delayed message is gone from the log level=%d log_offset=%d", self.level, position)
+                logger.error(
+                    "a delayed message is gone from the log, or damaged; it is skipped level=%d log_offset=%d",
+                    self.level, position,
+                )  # fmt: skip
             offset += 1
             self.offsets.move(self.level, offset, store.end)
 
@@ -136,14 +142,14 @@ class Levels:
             level = 0
         return store_timestamp + (self.delays_ms[level - 1] if level > 0 else UNKNOWN_LEVEL_MS)
 
-    def services(self, broker: Broker, offsets: DelayOffsets) -> list[Service]:
-        """One task per level, also for queues of levels that a former configuration had."""
+    def start(self, broker: Context, offsets: DelayOffsets, registry: Registry) -> None:
+        """Register one service per level, also for queues of levels that a former configuration had."""
         kept = [queue.queue_id + 1 for queue in broker.store.queues() if queue.topic == SCHEDULE_TOPIC]
-        courier = Courier(broker)
+        delivery = Delivery(broker)
         for level in range(1, max([self.highest, *kept]) + 1):
             delay_ms = self.delays_ms[level - 1] if level <= self.highest else None
-            queue = LevelQueue(level, delay_ms, broker, offsets, courier)
+            queue = LevelQueue(level, delay_ms, broker, offsets, delivery)
             if level in kept:
                 queue.used.set()
             self._queues[level] = queue
-        return [Service(f"delay level {level}", queue.run) for level, queue in self._queues.items()]
+            registry.service(f"delay level {level}", queue.run)

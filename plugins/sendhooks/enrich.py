@@ -14,22 +14,23 @@ from __future__ import annotations
 import os
 import socket
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
 import attrs
 
 from verniermq.kernel import (
-    Broker,
-    Clock,
+    ClientContext,
     Connection,
+    Context,
     Declaration,
     PendingMessage,
     Property,
     Sending,
     SystemClock,
     hookimpl,
+    requests,
     setting,
 )
 
@@ -59,53 +60,74 @@ class Config:
     overwrite: bool = setting(False, "Whether a property that the message has already is replaced.")
 
 
-@attrs.define(eq=False)
-class Plugin:
-    declaration: ClassVar = Declaration(api=1, config=Config, summary="Adds properties to every message.")
-    config: Config
-    _broker_name: str = attrs.field(default="", init=False)
-    _clock: Clock = attrs.field(factory=SystemClock, init=False)
-    _machine: dict[str, str] = attrs.field(init=False)
+class Enricher:
+    """What is to be added to a message."""
 
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, config: Config, now_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._now_ms = now_ms
         self._machine = {"host": socket.gethostname(), "pid": str(os.getpid())}
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker_name = broker.name
-        self._clock = broker.clock
+    def concerns(self, topic: str) -> bool:
+        return any(fnmatchcase(topic, pattern) for pattern in self._config.topics)
 
-    @hookimpl
-    def before_send(self, sending: Sending) -> None:
-        message = sending.message
-        if self._concerns(message.topic):
-            has = message.all_properties()
-            message.properties.update(
-                self._additions(has, group=sending.group, topic=message.topic, client_id=sending.client_id)
-            )
+    def additions(self, has: Mapping[str, str], **places: str) -> dict[str, str]:
+        """A value that came out empty is left out, since brokers drop such properties."""
+        known = {**dict.fromkeys(PLACES, ""), **self._machine, "time_ms": str(self._now_ms()), **places}
+        values = {
+            name: value.format_map(known)
+            for name, value in self._config.properties.items()
+            if self._config.overwrite or name not in has
+        }
+        return {name: value for name, value in values.items() if value}
+
+
+@attrs.define(eq=False)
+class Plugin:
+    """In a broker: every message that a producer sends."""
+
+    declaration: ClassVar = Declaration(api=1, config=Config, summary="Adds properties to every message.")
+    config: Config
+    broker: Context
+    _enricher: Enricher = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._enricher = Enricher(self.config, self.broker.clock.now_ms)
 
     @hookimpl
     def before_append(self, message: PendingMessage, connection: Connection | None) -> None:
         if connection is None:
             return  # the broker's own: a delay that is over, a retry; it was enriched when its producer sent it
-        topic = message.request_fields.get("b", message.topic)
-        if self._concerns(topic):
-            group = message.request_fields.get("a", "")
-            added = self._additions(
-                message.properties, group=group, topic=topic, broker=self._broker_name, peer=connection.peer_address
+        topic, group = requests.producer_of(message)
+        if self._enricher.concerns(topic):
+            added = self._enricher.additions(
+                message.properties,
+                group=group,
+                topic=topic,
+                broker=self.broker.name,
+                peer=connection.peer_address,
             )
             for name, value in added.items():
                 message.set_property(name, value)
 
-    def _concerns(self, topic: str) -> bool:
-        return any(fnmatchcase(topic, pattern) for pattern in self.config.topics)
 
-    def _additions(self, has: Mapping[str, str], **places: str) -> dict[str, str]:
-        """What is to be added; a value that came out empty is not, since brokers drop such properties."""
-        known = {**dict.fromkeys(PLACES, ""), **self._machine, "time_ms": str(self._clock.now_ms()), **places}
-        values = {
-            name: value.format_map(known)
-            for name, value in self.config.properties.items()
-            if self.config.overwrite or name not in has
-        }
-        return {name: value for name, value in values.items() if value}
+@attrs.define(eq=False)
+class ClientPlugin:
+    """In a producer: the messages that it sends."""
+
+    declaration: ClassVar = Declaration(api=1, config=Config, summary="Adds properties to every message.")
+    config: Config
+    client: ClientContext
+    _enricher: Enricher = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._enricher = Enricher(self.config, SystemClock().now_ms)
+
+    @hookimpl
+    def before_send(self, sending: Sending) -> None:
+        message = sending.message
+        if self._enricher.concerns(message.topic):
+            has = message.all_properties()
+            message.properties.update(
+                self._enricher.additions(has, group=sending.group, topic=message.topic, client_id=sending.client_id)
+            )

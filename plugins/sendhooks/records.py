@@ -30,7 +30,7 @@ RECORD_END: Final = "\x02"
 DEFAULT_REGION: Final = "DefaultRegion"
 
 
-class Kind(IntEnum):
+class TraceType(IntEnum):
     """RocketMQ: ``MessageType``."""
 
     NORMAL = 0
@@ -77,7 +77,7 @@ class Pub(Record):
     broker: str
     body_length: int
     cost_ms: int
-    kind: Kind
+    kind: TraceType
     offset_message_id: str
     success: bool
     region: str = DEFAULT_REGION
@@ -136,7 +136,7 @@ class EndTransaction(Record):
     def fields(self) -> Iterable[object]:
         return (
             self.time_ms, self.region, self.group, self.topic, self.message_id, self.tags, self.keys, self.broker,
-            Kind.COMMITTED, self.transaction_id, self.state, self.from_check,
+            TraceType.COMMITTED, self.transaction_id, self.state, self.from_check,
         )  # fmt: skip
 
 

@@ -9,35 +9,44 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
 
 import attrs
 
 from verniermq.kernel import (
+    TRACE_TOPIC,
     Appended,
-    Broker,
+    ClientContext,
     Consuming,
+    Context,
     Declaration,
     Duration,
     EndedTransaction,
-    HostingClient,
     Message,
     PendingMessage,
     Property,
+    Registry,
     Sending,
-    Service,
     TopicConfig,
     hookimpl,
     parse_duration,
+    requests,
     setting,
     unpack_host,
 )
-from verniermq.plugins.sendhooks.parcels import Dispatcher, Parcel
-from verniermq.plugins.sendhooks.records import DEFAULT_REGION, Ending, EndTransaction, Kind, Pub, SubAfter, SubBefore
+from verniermq.plugins.sendhooks.dispatcher import TraceBatch, TraceDispatcher
+from verniermq.plugins.sendhooks.records import (
+    DEFAULT_REGION,
+    Ending,
+    EndTransaction,
+    Pub,
+    SubAfter,
+    SubBefore,
+    TraceType,
+)
 
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 NOTE: Final = "trace.request_ids"
 STATES: Final = {"COMMIT": "COMMIT_MESSAGE", "ROLLBACK": "ROLLBACK_MESSAGE", "UNKNOWN": "UNKNOW"}
 """As RocketMQ spells them."""
@@ -56,8 +65,27 @@ class Config:
     interval: Duration = setting(parse_duration("5s"), "How long a record waits at most for others.")
 
 
+class TracedTopics:
+    """Whose messages are traced; asked once per topic, the answer is kept."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._known: dict[str, bool] = {}
+
+    def wants(self, topic: str) -> bool:
+        traced = self._known.get(topic)
+        if traced is None:
+            config = self._config
+            traced = topic != config.topic and any(fnmatchcase(topic, pattern) for pattern in config.topics)
+            if len(self._known) < 10_000:
+                self._known[topic] = traced
+        return traced
+
+
 @attrs.define(eq=False)
 class Plugin:
+    """In a broker: a ``Pub`` record for each message that it took."""
+
     declaration: ClassVar = Declaration(
         api=1,
         config=Config,
@@ -65,20 +93,76 @@ class Plugin:
         after=("enrich",),
     )
     config: Config
-    _client: HostingClient | None = attrs.field(default=None, init=False)
-    _broker: Broker | None = attrs.field(default=None, init=False)
-    _dispatcher: Dispatcher = attrs.field(init=False)
-    _traced: dict[str, bool] = attrs.field(factory=dict, init=False)
+    broker: Context
+    _dispatcher: TraceDispatcher = attrs.field(init=False)
+    _topics: TracedTopics = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._dispatcher = Dispatcher(self._send, self.config.batch, self.config.interval)
+        self._topics = TracedTopics(self.config)
+        self._dispatcher = TraceDispatcher(
+            self._send, self.config.batch, self.config.interval, sleep=self.broker.clock.sleep
+        )
 
-    # --- in a client -----------------------------------------------------------------------
+    def setup(self, registry: Registry) -> None:
+        registry.topic(TopicConfig(self.config.topic, 1, 1))
+        registry.service("send traces", self._dispatcher.run)
 
     @hookimpl
-    def client_started(self, client: HostingClient) -> None:
-        self._client = client
-        client.spawn(self._dispatcher.run)
+    async def broker_stopping(self) -> None:
+        await self._dispatcher.flush()
+
+    @hookimpl
+    def messages_appended(self, batch: Sequence[tuple[PendingMessage, Appended]]) -> None:
+        for message, appended in batch:
+            # A delay or a transaction has another topic by now; the request tells the one it was sent to.
+            topic, group = requests.producer_of(message)
+            if self._topics.wants(topic):
+                self._dispatcher.add(
+                    Pub(
+                        time_ms=message.born_timestamp,
+                        region=message.properties.get(Property.REGION, DEFAULT_REGION),
+                        group=group,
+                        topic=topic,
+                        message_id=message.properties.get(Property.UNIQUE_KEY, ""),
+                        tags=message.properties.get(Property.TAGS, ""),
+                        keys=message.properties.get(Property.KEYS, ""),
+                        broker=unpack_host(appended.store_host),
+                        body_length=len(message.body),
+                        cost_ms=max(0, appended.store_timestamp - message.born_timestamp),
+                        kind=_kind(message.properties),
+                        offset_message_id=appended.message_id,
+                        success=True,
+                    )
+                )
+
+    async def _send(self, batch: TraceBatch) -> None:
+        message = PendingMessage(self.config.topic, 0, batch.body, {Property.KEYS: batch.keys})
+        message.born_timestamp = self.broker.clock.now_ms()
+        await self.broker.put(message)
+
+
+@attrs.define(eq=False)
+class ClientPlugin:
+    """In a producer, a ``Pub`` record for each send; in a consumer, ``SubBefore`` and ``SubAfter``."""
+
+    declaration: ClassVar = Declaration(
+        api=1,
+        config=Config,
+        summary="Records what happens to messages, for mqadmin queryMsgTraceById.",
+        after=("enrich",),
+    )
+    config: Config
+    client: ClientContext
+    _dispatcher: TraceDispatcher = attrs.field(init=False)
+    _topics: TracedTopics = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._topics = TracedTopics(self.config)
+        self._dispatcher = TraceDispatcher(self._send, self.config.batch, self.config.interval)
+
+    @hookimpl
+    def client_started(self) -> None:
+        self.client.spawn(self._dispatcher.run)
 
     @hookimpl
     async def client_stopping(self) -> None:
@@ -87,7 +171,7 @@ class Plugin:
     @hookimpl
     def after_send(self, sending: Sending) -> None:
         message, result = sending.message, sending.result
-        if not self._wants(message.topic) or (result is not None and not result.trace_on):
+        if not self._topics.wants(message.topic) or (result is not None and not result.trace_on):
             return
         properties = message.all_properties()
         self._dispatcher.add(
@@ -110,7 +194,7 @@ class Plugin:
 
     @hookimpl
     def transaction_ended(self, ended: EndedTransaction) -> None:
-        if self._wants(ended.topic):
+        if self._topics.wants(ended.topic):
             self._dispatcher.add(
                 EndTransaction(
                     time_ms=_now_ms(),
@@ -130,7 +214,7 @@ class Plugin:
     def before_consume(self, consuming: Consuming) -> None:
         ids = consuming.notes[NOTE] = {}
         for message in consuming.messages:
-            if self._wants(message.topic) and message.properties.get(Property.TRACE_SWITCH) != "false":
+            if self._topics.wants(message.topic) and message.properties.get(Property.TRACE_SWITCH) != "false":
                 ids[message] = request_id = os.urandom(16).hex().upper()
                 self._dispatcher.add(
                     SubBefore(
@@ -162,75 +246,18 @@ class Plugin:
                 )
             )
 
-    # --- in a broker -----------------------------------------------------------------------
-
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
-        self._dispatcher.sleep = broker.clock.sleep
-
-    @hookimpl
-    def system_topics(self) -> Iterable[TopicConfig]:
-        return [TopicConfig(self.config.topic, 1, 1)]
-
-    @hookimpl
-    def services(self) -> Iterable[Service]:
-        return [Service("send traces", self._dispatcher.run)]
-
-    @hookimpl
-    async def broker_stopping(self) -> None:
-        await self._dispatcher.flush()
-
-    @hookimpl
-    def messages_appended(self, batch: Sequence[tuple[PendingMessage, Appended]]) -> None:
-        for message, appended in batch:
-            # A delay or a transaction has another topic by now; the request tells the one it was sent to.
-            topic = message.request_fields.get("b", message.topic)
-            if self._wants(topic):
-                self._dispatcher.add(
-                    Pub(
-                        time_ms=message.born_timestamp,
-                        region=message.properties.get(Property.REGION, DEFAULT_REGION),
-                        group=message.request_fields.get("a", ""),
-                        topic=topic,
-                        message_id=message.properties.get(Property.UNIQUE_KEY, ""),
-                        tags=message.properties.get(Property.TAGS, ""),
-                        keys=message.properties.get(Property.KEYS, ""),
-                        broker=unpack_host(appended.store_host),
-                        body_length=len(message.body),
-                        cost_ms=max(0, appended.store_timestamp - message.born_timestamp),
-                        kind=_kind(message.properties),
-                        offset_message_id=appended.message_id,
-                        success=True,
-                    )
-                )
-
-    # --- in both ---------------------------------------------------------------------------
-
-    def _wants(self, topic: str) -> bool:
-        traced = self._traced.get(topic)
-        if traced is None:
-            traced = topic != self.config.topic and any(fnmatchcase(topic, pattern) for pattern in self.config.topics)
-            if len(self._traced) < 10_000:
-                self._traced[topic] = traced
-        return traced
-
-    async def _send(self, parcel: Parcel) -> None:
-        if self._client is not None:
-            await self._client.post(Message(self.config.topic, parcel.body, keys=[parcel.keys], wait_store_ok=False))
-        elif self._broker is not None:
-            message = PendingMessage(self.config.topic, 0, parcel.body, {Property.KEYS: parcel.keys})
-            message.born_timestamp = self._broker.clock.now_ms()
-            await self._broker.put(message)
+    async def _send(self, batch: TraceBatch) -> None:
+        message = Message(self.config.topic, batch.body, keys=[batch.keys], wait_store_ok=False)
+        await self.client.post(message)
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _kind(properties: Mapping[str, str]) -> Kind:
+def _kind(properties: Mapping[str, str]) -> TraceType:
     if properties.get(Property.TRANSACTION_PREPARED) == "true":
-        return Kind.HALF
+        return TraceType.HALF
     if any(name in properties for name in DELAYS):
-        return Kind.DELAYED
-    return Kind.ORDERED if Property.SHARDING_KEY in properties else Kind.NORMAL
+        return TraceType.DELAYED
+    return TraceType.ORDERED if Property.SHARDING_KEY in properties else TraceType.NORMAL

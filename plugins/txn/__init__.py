@@ -3,44 +3,46 @@
 ::
 
     producer ── TRAN_MSG=true ──> half.py      stored where nobody sees it
-    producer ── END_TRANSACTION ─> ending.py   commit: put into its real topic; rollback: noted as done
-    nobody   ── for too long ────> checking.py asks a live producer of the group, then again, then gives up
+    producer ── END_TRANSACTION ─> end.py      commit: put into its real topic; rollback: noted as done
+    nobody   ── for too long ────> check.py    asks a live producer of the group, then again, then gives up
                                    table.py    what is open, in memory and found again after a crash
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import attrs
 
 from verniermq.kernel import (
-    Broker,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OPERATION_TOPIC,
     Command,
     Connection,
+    Context,
     Declaration,
     Duration,
-    Handler,
+    NoPermission,
     PendingMessage,
     Property,
+    Registry,
     RequestCode,
     RequestRefused,
-    Service,
     TopicConfig,
     concerns,
     hookimpl,
     parse_offset_message_id,
+    requests,
     setting,
 )
-from verniermq.plugins.txn.checking import Checker
-from verniermq.plugins.txn.ending import EndHandler
+from verniermq.kernel.requests import Request, request, text
+from verniermq.plugins.txn.check import Checker
+from verniermq.plugins.txn.end import EndHandler
 from verniermq.plugins.txn.half import (
     CHECK_TIMES,
-    GIVEN_UP_TOPIC,
     HALF_QUEUE,
-    HALF_TOPIC,
-    OPERATION_TOPIC,
     is_transactional,
     make_half,
 )
@@ -49,10 +51,19 @@ from verniermq.plugins.txn.table import OpenTable
 __all__ = ["Config", "Plugin"]
 
 
+@request
+class ResumeCheck(Request):
+    """An operator opens a transaction again that was given up."""
+
+    code = RequestCode.RESUME_CHECK_HALF_MESSAGE
+    message_id: str = text("msgId")
+
+
 @attrs.frozen
 class Config:
     """``[plugins.txn]``"""
 
+    reject: bool = setting(False, "Whether transactional messages are refused.")
     timeout: Duration = setting(Duration(6), "How old an open transaction must be before its producer is asked.")
     check_interval: Duration = setting(Duration(30), "How often open transactions are looked at.", at_least=0.1)
     check_max: int = setting(15, "After so many checks it is moved to TRANS_CHECK_MAX_TIME_TOPIC.", at_least=1)
@@ -68,37 +79,33 @@ class Plugin:
         config=Config,
         summary="Transactions: half messages, commit, rollback, and asking producers back.",
         before=("schedule",),
+        requests=(RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE),
+        properties=(Property.TRANSACTION_PREPARED,),
         on_failure="closed",
     )
     config: Config
-    _broker: Broker = attrs.field(init=False)
+    broker: Context
     _table: OpenTable = attrs.field(init=False)
     _checker: Checker = attrs.field(init=False)
 
+    def __attrs_post_init__(self) -> None:
+        self._table = OpenTable(self.broker)
+        self._checker = Checker(self.broker, self._table, self.config)
+
     # --- start and stop --------------------------------------------------------------------
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self._broker = broker
-        self._table = OpenTable(broker)
-        self._checker = Checker(broker, self._table, self.config)
+    def setup(self, registry: Registry) -> None:
+        registry.topic(TopicConfig(HALF_TOPIC, 1, 1), closed=True)
+        registry.topic(TopicConfig(OPERATION_TOPIC, 1, 1), closed=True)
+        registry.close_topic(GIVEN_UP_TOPIC)
+        ending = EndHandler(self.broker, self._table, lambda: round(self.config.timeout * 1000))
+        registry.handler(RequestCode.END_TRANSACTION, ending.end, requests.EndTransaction)
+        registry.handler(RequestCode.RESUME_CHECK_HALF_MESSAGE, self._resume, ResumeCheck)
+        registry.service("transaction checks", self._checker.run)
 
     @hookimpl
-    def system_topics(self) -> Iterable[TopicConfig]:
-        return [TopicConfig(HALF_TOPIC, 1, 1), TopicConfig(OPERATION_TOPIC, 1, 1)]
-
-    @hookimpl
-    def request_handlers(self) -> Mapping[int, Handler]:
+    def store_opened(self) -> None:
         self._table.rebuild()
-        ending = EndHandler(self._broker, self._table, lambda: round(self.config.timeout * 1000))
-        return {
-            RequestCode.END_TRANSACTION: ending.end,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: self._resume,
-        }
-
-    @hookimpl
-    def services(self) -> Iterable[Service]:
-        return [Service("transaction checks", self._checker.run)]
 
     @hookimpl
     def settings_changed(self, settings: Any) -> None:
@@ -109,7 +116,7 @@ class Plugin:
         self._table.catch_up()
         self._table.advance()
 
-    @hookimpl
+    @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
         return {"openTransactions": str(len(self._table))}
 
@@ -120,19 +127,22 @@ class Plugin:
     def before_append(self, message: PendingMessage, connection: Connection | None) -> None:
         # What the broker itself puts (a commit, a retry of a committed message) carries the property too.
         if connection is not None and is_transactional(message):
+            if self.config.reject:
+                raise NoPermission(
+                    "this broker takes no transactional messages; set reject = false in [plugins.txn] to allow them"
+                )
             make_half(message)
 
     def _resume(self, request: Command, connection: Connection) -> Command:
-        """RESUME_CHECK_HALF_MESSAGE: an operator opens a transaction again that was given up."""
-        message_id = request.text("msgId")
+        message_id = ResumeCheck.of(request).message_id
         try:
             _, offset = parse_offset_message_id(message_id)
         except ValueError as error:
             raise RequestRefused(str(error)) from error
-        given_up = self._broker.store.message_at(offset)
+        given_up = self.broker.store.message_at(offset)
         if given_up is None or given_up.topic != GIVEN_UP_TOPIC:
             raise RequestRefused(f"there is no message of {GIVEN_UP_TOPIC} with the id {message_id!r}")
         message = given_up.pending(topic=HALF_TOPIC, queue_id=HALF_QUEUE)
         message.set_property(CHECK_TIMES, "0")
-        self._broker.store.append(message)
+        self.broker.store.append(message)
         return request.reply()

@@ -14,11 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from verniermq.kernel import PendingMessage, Property, StoredMessage, SysFlag
+from verniermq.kernel import HALF_TOPIC, PendingMessage, Property, StoredMessage, SysFlag
 
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-OPERATION_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 HALF_QUEUE: Final = 0
 
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
@@ -59,7 +56,6 @@ def make_half(message: PendingMessage) -> None:
     message.set_property(Property.TRANSACTION_ID, message.properties[Property.UNIQUE_KEY])
     message.topic, message.queue_id = HALF_TOPIC, HALF_QUEUE
     message.sys_flag &= ~SysFlag.TRANSACTION_MASK
-    message.tags_code = None
 
 
 def real_place(half: StoredMessage) -> tuple[str, int]:
@@ -102,7 +98,7 @@ def immunity_ms(half: StoredMessage, timeout_ms: int) -> int:
 
 def times_checked(half: StoredMessage) -> int:
     text = half.properties.get(CHECK_TIMES, "0")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) < 20 else 0  # a producer can send any text
 
 
 def identity(half: StoredMessage) -> tuple[str, str]:

@@ -19,21 +19,27 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 import attrs
 
 from verniermq.kernel import (
+    HALF_TOPIC,
+    OPERATION_TOPIC,
     Appended,
-    Broker,
     ConsumeQueue,
+    Context,
     PendingMessage,
     Property,
     StoredMessage,
     StoreError,
-    decode_record,
 )
-from verniermq.plugins.txn.half import HALF_QUEUE, HALF_TOPIC, OPERATION_TOPIC, identity, times_checked
+from verniermq.plugins.txn.half import (
+    HALF_QUEUE,
+    identity,
+    times_checked,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +64,8 @@ class OpenHalf:
     identity: tuple[str, str] | None = None
     """Known once somebody has looked into the record."""
     checks: int = 0
+    born: float = -inf
+    """By the clock's ``monotonic``; known with the identity."""
 
 
 @attrs.define(eq=False)
@@ -69,7 +77,7 @@ class _Block:
 
 
 class OpenTable:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context) -> None:
         self._broker = broker
         self._store = broker.store
         self._open: dict[int, OpenHalf] = {}
@@ -129,17 +137,16 @@ class OpenTable:
         return found
 
     def look(self, entry: OpenHalf) -> StoredMessage | None:
-        """The newest copy of a half message; ``None`` when the log does not have it any more.
+        """The newest copy of a half message; ``None`` when the log does not have it any more, or only damaged.
 
         The first look finds out whose copy it is. When a newer copy is open too, that one stands for both from
         now on, and the answer is ``None``.
         """
-        record = self._store.read(entry.commit_log_offset, entry.size)
-        if record is None:
-            logger.warning("an open transaction is gone from the log half_offset=%d", entry.offsets[-1])
+        half = self._store.message_at(entry.commit_log_offset, entry.size)
+        if half is None:
+            logger.warning("an open transaction is gone from the log, or damaged half_offset=%d", entry.offsets[-1])
             self.drop(entry)
             return None
-        half = decode_record(record)
         if entry.identity is None and self._identify(entry, half) is not entry:
             return None
         return half
@@ -148,6 +155,8 @@ class OpenTable:
         """Find out whose copy it is; the answer is the newest copy that is open."""
         entry.identity = identity(half)
         entry.checks = times_checked(half)
+        clock = self._broker.clock
+        entry.born = clock.monotonic() - (clock.now_ms() - half.born_timestamp) / 1000
         newest, older = entry, self._by_identity.get(entry.identity)
         if older is not None:
             if older.offsets[-1] > newest.offsets[-1]:
@@ -155,6 +164,7 @@ class OpenTable:
             self.drop(older)
             newest.offsets = sorted({*older.offsets, *newest.offsets})
             newest.checks = max(newest.checks, older.checks)
+            newest.born = max(newest.born, older.born)
         self._by_identity[entry.identity] = newest
         return newest
 
@@ -245,8 +255,9 @@ class OpenTable:
         queue = self._store.queue(OPERATION_TOPIC, HALF_QUEUE)
         while queue is not None and self._next_operation < queue.max_offset:
             for position, size, _ in _some(queue, self._next_operation):
-                record = self._store.read(position, size)
-                offsets = [] if record is None else parse_offsets(decode_record(record).body)
+                # Without it, the transactions that it ended count as open, and their producers are asked.
+                operation = self._store.message_at(position, size)
+                offsets = [] if operation is None else parse_offsets(operation.body)
                 self._note_operation(self._next_operation, max(offsets, default=-1))
                 done.update(offsets)
         return done

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.client.place import Place
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 
 @pytest.fixture(scope="session")

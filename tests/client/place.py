@@ -70,7 +70,6 @@ class Place:
                     offset = result.next_offset
         return found
 
-
     async def now_ms(self, topic: str) -> int:
         """A moment after everything that lies in a topic and before all that is yet to come, by the broker's clock."""
         latest = max(message.store_timestamp for message in await self.stored(topic))

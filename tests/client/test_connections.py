@@ -20,7 +20,7 @@ from verniermq.client.connection import ConnectionPool
 from verniermq.client.errors import ClientError, NameServerUnreachable, NotRunning
 from verniermq.client.options import name_servers
 from verniermq.kernel import Command, Connection, PeerUnreachable, RemotingServer
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,10 @@ Producers tell the truth, consumers lose nothing.
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -21,11 +24,11 @@ import pytest
 from tests.client.crashes import CRASHES, consumer_of
 from tests.client.place import Place, eventually, numbered, until
 from tests.client.proxy import Proxy, proxy
-from verniermq.client import Admin, Message, Producer, SendStatus
+from verniermq.client import Admin, Message, Producer, SendResult, SendStatus
 from verniermq.client.errors import BrokerUnreachable, NameServerUnreachable, NoBroker, SendFailed, TooManyInFlight
 from verniermq.kernel import Broker, SystemClock
-from verniermq.kernel.testing import BrokerProcess, broker_process, running_broker
 from verniermq.plugins.namesrv.server import NameServer
+from verniermq.testing import BrokerProcess, broker_process, running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -86,7 +89,7 @@ async def test_another_name_server_is_asked_when_one_is_gone() -> None:
                 await network.start()
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:9876", "not an address"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:9876"])
 async def test_starting_without_a_name_server_is_an_error_within_the_timeout(address: str) -> None:
     started = time.monotonic()
 
@@ -110,12 +113,30 @@ async def test_starting_without_a_broker_is_an_error() -> None:
             await Producer("senders", namesrv=broker.name_servers[0]).start()
 
 
-async def test_a_name_server_without_brokers_says_what_to_do() -> None:
+async def test_a_name_server_without_brokers_says_what_to_do_and_it_works(tmp_path: Path) -> None:
     server = NameServer(SystemClock())
     await server.start("127.0.0.1", 0)
+    namesrv = f"127.0.0.1:{server.port}"
     try:
-        with pytest.raises(NoBroker, match="verniermq broker --namesrv"):
-            await Producer("senders", namesrv=f"127.0.0.1:{server.port}").start()
+        with pytest.raises(NoBroker) as caught:
+            await Producer("senders", namesrv=namesrv).start()
+        advised = shlex.split(str(caught.value).partition("start one with: ")[2])
+        assert advised[0] == "verniermq"
+        command = [*advised[1:], "--port", "0", "--store", str(tmp_path / "store")]
+        broker = await anyio.open_process([sys.executable, "-m", "verniermq.cli", *command], stdout=None, stderr=None)
+        try:
+            with anyio.fail_after(60):
+                while True:
+                    try:
+                        async with Producer("senders", namesrv=namesrv) as producer:
+                            result = await producer.send(Message("t", b"x"))
+                        break
+                    except (NoBroker, BrokerUnreachable):
+                        await anyio.sleep(0.1)
+            assert result.status is SendStatus.SEND_OK
+        finally:
+            broker.terminate()
+            await broker.wait()
     finally:
         await server.stop()
 
@@ -205,16 +226,20 @@ async def test_a_retry_goes_to_another_broker() -> None:
     assert {result.queue.broker_name for result in results} == {first.name}
 
 
-async def test_an_asynchronous_retry_goes_to_another_broker() -> None:
+async def test_an_asynchronous_retry_stays_at_its_broker() -> None:
     async with two_brokers() as (first, _second, network):
         async with Producer("senders", namesrv=first.name_servers[0], default_queues=2) as producer:
             for body in numbered(8):
                 await producer.send(Message("t", body))
             await network.stop()
             futures = [await producer.submit(Message("t", body)) for body in numbered(8, start=8)]
-            results = [await future for future in futures]
+            results = await asyncio.gather(*futures, return_exceptions=True)
 
-    assert {result.queue.broker_name for result in results} == {first.name}
+    sent = [result for result in results if isinstance(result, SendResult)]
+    failed = [result for result in results if isinstance(result, SendFailed)]
+    assert (len(sent), len(failed)) == (4, 4)
+    assert {result.queue.broker_name for result in sent} == {first.name}
+    assert all(len(error.tries) == 3 and network.address in error.tries[-1] for error in failed)
 
 
 async def test_an_ordered_send_is_not_retried_elsewhere() -> None:
@@ -229,9 +254,12 @@ async def test_an_ordered_send_is_not_retried_elsewhere() -> None:
 
 
 async def test_the_latency_strategy_keeps_away_from_a_broker_that_failed() -> None:
-    async with two_brokers() as (first, _second, network), Producer(
-        "senders", namesrv=first.name_servers[0], default_queues=2, fault="latency", send_timeout=10
-    ) as producer:
+    async with (
+        two_brokers() as (first, _second, network),
+        Producer(
+            "senders", namesrv=first.name_servers[0], default_queues=2, fault="latency", send_timeout=10
+        ) as producer,
+    ):
         for body in numbered(8):
             await producer.send(Message("t", body))
         await network.stop()
@@ -245,10 +273,10 @@ async def test_the_latency_strategy_keeps_away_from_a_broker_that_failed() -> No
     assert network.connections == connections
 
 
-NOT_COPIED = '''
+NOT_COPIED = """
 from typing import ClassVar
 import attrs
-from verniermq.kernel import Appended, Declaration, NoConfig, ResponseCode, hookimpl
+from verniermq.kernel import Appended, Context, Declaration, NoConfig, ResponseCode, hookimpl
 
 async def late() -> ResponseCode:
     return ResponseCode.FLUSH_SLAVE_TIMEOUT
@@ -257,23 +285,27 @@ async def late() -> ResponseCode:
 class Plugin:
     declaration: ClassVar = Declaration(api=1, summary="No slave ever confirms.")
     config: NoConfig
+    broker: Context
 
     @hookimpl
     def confirm_append(self, appended: Appended):
         return late()
-'''
+"""
 
 
 @pytest.mark.parametrize("try_another", [False, True])
 async def test_another_broker_is_tried_when_one_stored_badly_if_asked_for(tmp_path: Path, try_another: bool) -> None:
     plugin = tmp_path / "not_copied.py"
     plugin.write_text(NOT_COPIED)
-    async with two_brokers(plugins__enable=("default", str(plugin))) as (good, _bad, _), Producer(
-        "senders",
-        namesrv=good.name_servers[0],
-        default_queues=2,
-        retry_another_broker_when_not_store_ok=try_another,
-    ) as producer:
+    async with (
+        two_brokers(plugins__enable=("default", str(plugin))) as (good, _bad, _),
+        Producer(
+            "senders",
+            namesrv=good.name_servers[0],
+            default_queues=2,
+            retry_another_broker_when_not_store_ok=try_another,
+        ) as producer,
+    ):
         results = [await producer.send(Message("t", body)) for body in numbered(12)]
 
     statuses = {result.status for result in results}
@@ -282,6 +314,20 @@ async def test_another_broker_is_tried_when_one_stored_badly_if_asked_for(tmp_pa
         assert {result.queue.broker_name for result in results} == {good.name}
     else:
         assert statuses == {SendStatus.SEND_OK, SendStatus.FLUSH_SLAVE_TIMEOUT}
+
+
+async def test_with_one_broker_that_stores_badly_a_message_is_stored_once(tmp_path: Path) -> None:
+    plugin = tmp_path / "not_copied.py"
+    plugin.write_text(NOT_COPIED)
+    async with running_broker(plugins__enable=("default", str(plugin))) as broker:
+        async with Producer(
+            "senders", namesrv=broker.name_servers[0], retry_another_broker_when_not_store_ok=True
+        ) as producer:
+            result = await producer.send(Message("t", b"once"))
+        stored = await Place(broker.name_servers[0], broker.address).stored("t")
+
+    assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+    assert [message.body for message in stored] == [b"once"]
 
 
 # --- places ------------------------------------------------------------------------------------

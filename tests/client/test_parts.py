@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import tracemalloc
 import zlib
 
 import pytest
@@ -11,19 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verniermq.client import IdempotenceGuard, Message, MessageQueue, Producer, ReceivedMessage
-from verniermq.client.batch import encode_batch, encoded_size, split
+from verniermq.client.batch import MOST_MESSAGES, encode_batch, encoded_size, split
 from verniermq.client.compression import FLAGS, Compression, check_compression, compress, decompress
 from verniermq.client.consumer.outcome import Consumed, Later, Outcome, verdict_of
 from verniermq.client.consumer.processqueue import Limits, ProcessQueue
 from verniermq.client.consumer.subscription import Sql, TopicSubscription
-from verniermq.client.errors import ClientError, MessageTooLarge, MissingLibrary
+from verniermq.client.encoder import MessageEncoder
+from verniermq.client.errors import BodyNotReadable, BodyTooLarge, ClientError, MissingLibrary
 from verniermq.client.identity import UniqueIds, client_id
-from verniermq.client.message import decode_messages
+from verniermq.client.message import decode_messages, decode_one
 from verniermq.client.names import with_namespace, without_namespace
-from verniermq.client.outgoing import Preparer
 from verniermq.client.routes import Route
-from verniermq.client.selectors import RoundRobin, queue_by_key
+from verniermq.client.selectors import RoundRobinSelector, queue_by_key
 from verniermq.kernel import CorruptRecord, SysFlag, java_hash
+from verniermq.kernel.commitlog.record import pack_record, topic_field
 
 QUEUE = MessageQueue("T", "b-0", 2)
 
@@ -39,31 +41,64 @@ messages = st.lists(st.builds(Message, st.sampled_from(["a", "b"]), bodies, wait
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
-    (message,) = decode_messages(RECORD, QUEUE)
+    (message,), damaged = decode_messages(RECORD, QUEUE)
 
     assert (message.body, message.tags, message.keys) == (b"hi", "TagA", ["k1"])
     assert (message.queue_offset, message.commit_log_offset, message.size) == (7, 0x1234, 112)
     assert (message.born_host, message.store_host) == ("10.0.0.9:51234", "10.0.0.5:10911")
     assert message.message_id == message.offset_message_id == "0A00000500002A9F0000000000001234"
+    assert not damaged
 
 
-@given(st.binary(max_size=300))
-def test_bytes_that_are_no_records_raise_our_error_only(data: bytes) -> None:
-    try:
-        decode_messages(data, QUEUE)
-    except CorruptRecord:
-        pass
+@given(st.binary(min_size=1, max_size=300))
+def test_bytes_that_are_no_records_are_damage(data: bytes) -> None:
+    messages, damaged = decode_messages(data, QUEUE, first=5)
+
+    assert not messages
+    assert damaged[0].queue_offset == 5
+    with pytest.raises(CorruptRecord):
+        decode_one(data, "b-0")
 
 
 @given(st.integers(0, 111), st.integers(0, 255))
-def test_a_damaged_record_raises_our_error_only(position: int, value: int) -> None:
-    damaged = bytearray(RECORD)
-    damaged[position] = value
+def test_no_damage_to_one_record_hides_the_next_or_changes_a_body(position: int, value: int) -> None:
+    torn = bytearray(RECORD)
+    torn[position] = value
+    following = RECORD[:20] + (8).to_bytes(8, "big") + RECORD[28:]
+
+    messages, damaged = decode_messages(bytes(torn) + following, QUEUE, first=7, following=9)
+
+    assert messages[-1].queue_offset == 8
+    assert [message.queue_offset for message in messages] + [one.queue_offset for one in damaged] in ([7, 8], [8, 7])
+    assert all(body_of(message) == b"hi" and isinstance(message.properties, dict) for message in messages)
+
+
+def body_of(message: ReceivedMessage) -> bytes:
+    """The body; a flag that calls it compressed by mistake makes it an error, which is no changed body either."""
     try:
-        for message in decode_messages(bytes(damaged), QUEUE):
-            assert isinstance(message.properties, dict)
-    except CorruptRecord:
-        pass
+        return message.body
+    except BodyNotReadable:
+        assert message.sys_flag & SysFlag.COMPRESSED
+        return b"hi"
+
+
+def test_a_record_in_a_body_is_not_taken_for_the_next_one() -> None:
+    magic, topic = topic_field("T")
+    inner = pack_record(
+        magic, topic, b"9000 EUR", b"", queue_id=0, queue_offset=1, commit_log_offset=0, store_timestamp=1,
+        store_host=bytes(8),
+    )  # fmt: skip
+    outer = bytearray(
+        pack_record(
+            magic, topic, inner, b"", queue_id=2, queue_offset=7, commit_log_offset=0, store_timestamp=1,
+            store_host=bytes(8),
+        )
+    )  # fmt: skip
+    outer[3] ^= 1
+
+    messages, damaged = decode_messages(bytes(outer), QUEUE)
+
+    assert (messages, len(damaged)) == ([], 1)
 
 
 @given(messages, st.integers(500, 4000))
@@ -73,7 +108,7 @@ def test_the_splitter_keeps_order_and_makes_legal_batches(given_messages: list[M
     assert [message for batch in batches for message in batch] == given_messages
     for batch in batches:
         assert len({(message.topic, message.wait_store_ok) for message in batch}) == 1
-        assert len(encode_batch(Preparer("g"), batch).body) == sum(map(encoded_size, batch)) <= limit
+        assert len(encode_batch(MessageEncoder("g"), batch).body) == sum(map(encoded_size, batch)) <= limit
 
 
 def test_a_delayed_message_is_alone_in_its_batch() -> None:
@@ -82,11 +117,12 @@ def test_a_delayed_message_is_alone_in_its_batch() -> None:
     assert list(split([plain, delayed, plain, plain])) == [[plain], [delayed], [plain, plain]]
 
 
-def test_the_splitter_names_the_message_that_is_too_large_alone() -> None:
-    with pytest.raises(MessageTooLarge, match="message 2 of the list") as caught:
-        list(split([Message("t", b"x"), Message("t", b"x"), Message("t", b"x" * 2000)], 1000))
+def test_a_message_that_is_too_large_for_a_batch_goes_alone() -> None:
+    sizes = [1, 1, 2000, 2000, 1]
 
-    assert (caught.value.index, caught.value.limit) == (2, 1000)
+    batches = list(split([Message("t", b"x" * size) for size in sizes], 1000))
+
+    assert [[len(message.body) for message in batch] for batch in batches] == [[1, 1], [2000], [2000], [1]]
 
 
 def test_a_batch_has_the_layout_of_the_wire() -> None:
@@ -95,7 +131,7 @@ def test_a_batch_has_the_layout_of_the_wire() -> None:
         Message("t", b"yo", properties={"UNIQ_KEY": "U2"}, flag=9),
     ]
 
-    body = encode_batch(Preparer("g"), batch).body
+    body = encode_batch(MessageEncoder("g"), batch).body
 
     size, magic, crc, flag, length = struct.unpack_from(">iiiii", body)
     assert (magic, crc, flag, length, body[20:22]) == (0, 0, 0, 2, b"hi")
@@ -128,7 +164,7 @@ def test_a_sharding_key_chooses_the_queue_that_java_would(key: str) -> None:
 
 def test_round_robin_avoids_the_broker_that_failed() -> None:
     queues = [MessageQueue("t", broker, number) for broker in ("a", "b") for number in range(3)]
-    turn = RoundRobin()
+    turn = RoundRobinSelector()
 
     assert {turn.choose(queues, "a").broker_name for _ in range(20)} == {"b"}
     assert {turn.choose(queues, None).broker_name for _ in range(20)} == {"a", "b"}
@@ -188,7 +224,7 @@ def test_bodies_are_compressed_and_inflated() -> None:
 
     assert decompress(compress(body), flag) == body
     assert decompress(zlib.compress(body), SysFlag.COMPRESSED) == body
-    with pytest.raises(ClientError, match="marked as compressed and is not"):
+    with pytest.raises(ClientError, match="marked as compressed and cannot be read"):
         decompress(b"plain", flag)
     with pytest.raises(ClientError, match="use zlib, lz4 or zstd"):
         check_compression("rar")  # type: ignore[arg-type]
@@ -197,7 +233,7 @@ def test_bodies_are_compressed_and_inflated() -> None:
 @pytest.mark.parametrize("kind", FLAGS)
 def test_every_kind_of_compression_is_undone(kind: Compression) -> None:
     assert decompress(compress(b"x" * 5000, kind), FLAGS[kind]) == b"x" * 5000
-    with pytest.raises(ClientError, match="marked as compressed and is not"):
+    with pytest.raises(ClientError, match="marked as compressed and cannot be read"):
         decompress(b"plain", FLAGS[kind])
 
 
@@ -212,6 +248,31 @@ def test_without_its_library_a_compression_says_what_to_install(
         Producer("senders", compression=kind)
     with pytest.raises(MissingLibrary, match=module.partition(".")[0]):
         decompress(body, FLAGS[kind])
+
+
+@pytest.mark.parametrize("kind", FLAGS)
+def test_a_body_is_inflated_up_to_its_limit_and_no_further(kind: Compression) -> None:
+    limit = 1 << 20
+    exact, bomb = compress(b"x" * limit, kind), compress(bytes(24 << 20), kind)
+
+    assert decompress(exact, FLAGS[kind], limit) == b"x" * limit
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyTooLarge, match=r"body of message U7 .* more than max_body_size of 1048576 bytes"):
+            decompress(bomb, FLAGS[kind], limit, "message U7")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 4 * limit + len(bomb)
+
+
+@pytest.mark.parametrize("kind", ["zlib", "lz4"])
+def test_a_compressed_body_that_is_cut_off_is_not_taken_for_whole(kind: Compression) -> None:
+    body = compress(bytes(range(256)) * 40, kind)
+
+    with pytest.raises(BodyNotReadable):
+        decompress(body[:-6], FLAGS[kind])
 
 
 def message(offset: int, size: int = 100) -> ReceivedMessage:
@@ -274,3 +335,9 @@ async def test_the_guard_forgets_after_its_window_and_beyond_its_capacity() -> N
     await guard.finish(message(3), consumed=False)
     assert await guard.begin(message(3))  # it failed, so its retry is welcome
     assert guard.dropped == 1
+
+
+def test_the_splitter_makes_no_batch_of_more_messages_than_a_broker_takes_at_once() -> None:
+    batches = list(split([Message("t", b"")] * (MOST_MESSAGES + 1)))
+
+    assert [len(batch) for batch in batches] == [MOST_MESSAGES, 1]

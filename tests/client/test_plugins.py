@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,14 +12,17 @@ from tests.client.place import Place, numbered, until
 from verniermq.client import Message, Producer, PushConsumer, ReceivedMessage
 from verniermq.client.errors import ClientError
 from verniermq.kernel import ConfigError, PluginError, RequestRefused
+from verniermq.testing import broker_process
 
 pytestmark = pytest.mark.anyio
 
-PLUGIN = '''
+PLUGIN = """
 from collections.abc import Sequence
 from typing import ClassVar
 import anyio, attrs
-from verniermq.kernel import Consuming, Declaration, MessageQueue, RequestRefused, Sending, hookimpl, setting
+from verniermq.kernel import (
+    ClientContext, Consuming, Declaration, MessageQueue, RequestRefused, Sending, hookimpl, setting,
+)
 
 @attrs.frozen
 class Config:
@@ -27,6 +32,7 @@ class Config:
 class Plugin:
     declaration: ClassVar = Declaration(api=1, config=Config, summary="Marks and refuses.")
     config: Config
+    client: ClientContext
 
     @hookimpl
     async def before_send(self, sending: Sending) -> None:
@@ -43,7 +49,7 @@ class Plugin:
     @hookimpl
     def allocate_queues(self, strategy: str, queues: Sequence[MessageQueue]) -> list[MessageQueue] | None:
         return list(queues[:1]) if strategy == "only_the_first" else None
-'''
+"""
 
 
 @pytest.fixture
@@ -142,7 +148,88 @@ async def test_consistent_hashing_is_configured_by_its_table(place: Place) -> No
 
     async with members[0], members[1]:
         await until(
-            lambda: not members[0].assignment & members[1].assignment
-            and len(members[0].assignment | members[1].assignment) == 8
+            lambda: (
+                not members[0].assignment & members[1].assignment
+                and len(members[0].assignment | members[1].assignment) == 8
+            )
         )
         await place.send(topic, numbered(8))
+
+
+RULE = {"resource": "g:t", "count": 5, "behaviour": "uniform_rate", "max_queueing_ms": 5000}
+
+
+def _subscribed(place: Place, topic: str, **options: Any) -> PushConsumer:
+    consumer = PushConsumer(place.name("group"), namesrv=place.namesrv, start="first", **options)
+    consumer.subscribe(topic)
+    consumer.on_message(lambda message: None)
+    return consumer
+
+
+async def test_settings_of_a_plugin_that_is_not_enabled_are_refused_with_the_line_that_enables_it(
+    place: Place, tmp_path: Path
+) -> None:
+    topic = await place.topic("idle")
+    toml = tmp_path / "client.toml"
+    toml.write_text('[plugins]\nenable = ["trace"]\n[[plugins.flow.rules]]\nresource = "g:t"\ncount = 5\n')
+
+    with pytest.raises(ConfigError, match=re.escape("[plugins.flow] has settings of a plugin that is not enabled")):
+        await _subscribed(place, topic, plugins={"flow": {"rules": [RULE]}}).start()
+    with pytest.raises(
+        ConfigError, match=re.escape("plugins=: ") + ".*" + re.escape('write enable = ["default", "flow"]')
+    ):
+        await _subscribed(place, topic, plugins={"flow": {"rules": [RULE]}}).start()
+    with pytest.raises(ConfigError, match=re.escape('write enable = ["trace", "flow"]')):
+        await _subscribed(place, topic, plugins=toml).start()
+    with pytest.raises(ConfigError, match='fault="latency"'):
+        await Producer("p", namesrv=place.namesrv, plugins={"fault": {}}).start()
+
+
+async def test_a_file_that_producers_and_consumers_share_may_configure_what_each_of_them_needs(
+    place: Place, tmp_path: Path
+) -> None:
+    topic = await place.topic("shared-file")
+    toml = tmp_path / "client.toml"
+    toml.write_text("[plugins.allocate]\nvirtual_nodes = 20\n[plugins.fault]\n")
+
+    async with Producer("p", namesrv=place.namesrv, plugins=toml), _subscribed(place, topic, plugins=toml) as consumer:
+        assert len(consumer.assignment) == 4
+
+
+async def test_a_plugin_that_is_added_takes_nothing_away(place: Place) -> None:
+    topic = await place.topic("added")
+
+    async with _subscribed(place, topic, plugins={"enable": ["flow"], "flow": {"rules": [RULE]}}) as consumer:
+        assert len(consumer.assignment) == 4
+        assert list(consumer.host.active) == ["allocate", "flow"]
+    with pytest.raises(ClientError, match="the plugin 'allocate' does not run in this consumer"):
+        await _subscribed(place, topic, plugins={"disable": ["allocate"]}).start()
+
+
+@pytest.mark.parametrize(
+    ("rooms", "options"),
+    [
+        ({"rooms": {"here": {"brokers": ["IDC1-*"], "clients": ["10.1.*"]}}}, {"client_ip": "10.1.0.7"}),
+        ({"room_separator": "-"}, {"client_ip": "IDC1-client"}),
+    ],
+)
+async def test_consumers_share_the_queues_of_their_own_machine_room(rooms: Any, options: Any) -> None:
+    with broker_process(None, "--set=broker.name=IDC1-broker-a") as process:
+        place = Place(process.namesrv, process.broker)
+        topic = await place.topic("rooms")
+        near = _subscribed(place, topic, allocate="MACHINE_ROOM_NEARBY-AVG", plugins={"allocate": rooms}, **options)
+
+        async with near:
+            assert {queue.broker_name for queue in near.assignment} == {"IDC1-broker-a"}
+            assert near.client_id.startswith(options["client_ip"] + "@")
+
+
+async def test_a_client_that_no_room_knows_is_told_so_at_the_start(place: Place) -> None:
+    topic = await place.topic("roomless")
+    rooms = {"rooms": {"here": {"brokers": ["*"], "clients": ["10.1.*"]}}}
+    lost = _subscribed(
+        place, topic, allocate="machine_room_nearby", plugins={"allocate": rooms}, client_ip="10.9.0.1", instance="x"
+    )
+
+    with pytest.raises(ClientError, match=re.escape("no machine room is known for client '10.9.0.1@x'")):
+        await lost.start()

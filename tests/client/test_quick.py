@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verniermq.client import Admin, Message, Producer, SendResult, SendStatus
+from verniermq.client.encoder import MessageEncoder
 from verniermq.client.errors import BadAnswer, SendFailed
-from verniermq.client.outgoing import Preparer
-from verniermq.client.quick import SMALL, QuickRequests
+from verniermq.client.pipeline import SMALL, RequestPipeline
 from verniermq.kernel import (
     Command,
     Connection,
@@ -28,7 +28,7 @@ from verniermq.kernel import (
     UnexpectedAnswer,
 )
 from verniermq.kernel.remoting import FrameDecoder, connect
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ printable = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"),
 def test_a_frame_from_a_template_is_the_one_that_the_general_way_writes(
     body: bytes, tags: str | None, keys: list[str], flag: int, delay_level: int, broker: str, opaque: int
 ) -> None:
-    preparer = Preparer("group%s", namespace="space")
+    preparer = MessageEncoder("group%s", namespace="space")
     plain = preparer.plain(Message("topic", body, tags=tags, keys=keys, flag=flag, delay_level=delay_level))
     assert plain is not None
     queue = MessageQueue(plain.topic, broker, 3)
@@ -71,7 +71,7 @@ def test_a_frame_from_a_template_is_the_one_that_the_general_way_writes(
     ids=["with properties", "to be compressed"],
 )
 def test_a_message_that_is_not_plain_takes_the_general_way(message: Message) -> None:
-    assert Preparer("senders").plain(message) is None
+    assert MessageEncoder("senders").plain(message) is None
 
 
 # --- answers ---------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_however_the_bytes_are_cut_each_answer_reaches_whoever_waits_for_it(
 ) -> None:
     async def run() -> None:
         connection = Connection()
-        requests = QuickRequests(connection)
+        requests = RequestPipeline(connection)
         heard: list[Any] = []
         frames = b""
         expected_quick, general = [], {}
@@ -119,7 +119,7 @@ def test_however_the_bytes_are_cut_each_answer_reaches_whoever_waits_for_it(
                 frames += answer(opaque)
             else:
                 future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-                connection._asking._futures[number + 1] = future
+                connection._responses._futures[number + 1] = future
                 general[future] = b"x" * size
                 frames += answer(number + 1, b"x" * size)
 
@@ -139,7 +139,7 @@ def test_however_the_bytes_are_cut_each_answer_reaches_whoever_waits_for_it(
 async def test_a_request_of_the_peer_with_an_awaited_number_is_no_answer() -> None:
     served: list[int] = []
     connection = Connection({40: lambda request, _: served.append(request.opaque)})
-    requests = QuickRequests(connection)
+    requests = RequestPipeline(connection)
     heard: list[Any] = []
     opaque = requests.next_opaque()
     requests._awaited[opaque] = Waiting(heard)
@@ -150,18 +150,18 @@ async def test_a_request_of_the_peer_with_an_awaited_number_is_no_answer() -> No
 
 
 @asynccontextmanager
-async def peer(handler: Any) -> AsyncIterator[tuple[QuickRequests, RemotingServer]]:
+async def peer(handler: Any) -> AsyncIterator[tuple[RequestPipeline, RemotingServer]]:
     async with RemotingServer({310: handler}) as server:
         port = await server.listen("127.0.0.1", 0)
         connection = await connect(f"127.0.0.1:{port}")
         try:
-            yield QuickRequests(connection), server
+            yield RequestPipeline(connection), server
         finally:
             connection.close()
             await connection.wait_closed()
 
 
-def ask(requests: QuickRequests, waiting: Waiting) -> None:
+def ask(requests: RequestPipeline, waiting: Waiting) -> None:
     opaque = requests.next_opaque()
     requests.begin(opaque, Command(310, opaque).encode(), waiting)
 

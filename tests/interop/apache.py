@@ -38,7 +38,6 @@ SMALL_STORE = {
 }
 
 
-
 class Scale(NamedTuple):
     """How large the two processes are."""
 
@@ -51,7 +50,8 @@ class Scale(NamedTuple):
 
 
 SMALL = Scale(
-    broker=(*SMALL_JVM, "-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=256m"),
+    # Each thread that stores a message keeps a buffer of 4 MiB: a pop alone has three kinds of threads that do.
+    broker=(*SMALL_JVM, "-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=1g"),
     namesrv=(*SMALL_JVM, "-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=64m"),
     # The shortest it allows; a first registration can miss a name server that is still warming up.
     properties={**SMALL_STORE, "registerNameServerPeriod": "10000"},
@@ -171,9 +171,7 @@ class ApacheBroker:
                 process.kill()
 
 
-def mqadmin(
-    namesrv: str, *arguments: str, home: Path, timeout: float = 60
-) -> subprocess.CompletedProcess[str]:
+def mqadmin(namesrv: str, *arguments: str, home: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Run ``mqadmin <subcommand> … -n namesrv``, against whichever broker, and return what it printed.
 
     Mind that ``mqadmin`` ends with 0 even when it failed: look at the output. What its logging library

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 from .drivers import Driver
 from .wire import create_topic
@@ -50,9 +50,7 @@ def test_a_consumer_gets_what_its_tags_or_its_condition_let_through(driver: Driv
 
 
 @pytest.mark.parametrize("driver", ["java5", "java4"], indirect=True)
-def test_a_condition_that_cannot_be_read_fails_the_start_with_the_reason(
-    driver: Driver, broker: BrokerProcess
-) -> None:
+def test_a_condition_that_cannot_be_read_fails_the_start_with_the_reason(driver: Driver, broker: BrokerProcess) -> None:
     run = driver.start("consume", **to(broker, "hopeless"), sql="index >", expect=1, timeout=60)
 
     assert run.end() == 3

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from verniermq.kernel import Command, RequestCode, connect, decode_records
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 from .apache import ApacheBroker
 from .drivers import Driver, DriverRun

@@ -7,7 +7,9 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -175,9 +177,99 @@ def test_broker_status_and_config(mqadmin: MqAdmin) -> None:
 
 def test_what_a_broker_will_not_do_is_answered_with_the_reason(mqadmin: MqAdmin) -> None:
     broker = mqadmin.broker.broker
-    refused = mqadmin("updateBrokerConfig", "-b", broker, "-k", "autoCreateTopicEnable", "-v", "true")
-    assert "settings are changed in broker.toml" in refused
-    assert "is not supported here" in mqadmin("queryCq", "-t", TOPIC, "-q", "0", "-i", "0", "-c", "5")
+    refused = mqadmin("updateBrokerConfig", "-b", broker, "-k", "listenPort", "-v", "1")
+    assert "listenPort cannot change while the broker runs" in refused
+    assert "there is only F here" in mqadmin("switchTimerEngine", "-b", broker, "-e", "R")
+    assert "no queues in RocksDB" in mqadmin("checkRocksdbCqWriteProgress", *CLUSTER, "-t", TOPIC)
+
+
+def test_topics_of_the_clusters_and_the_brokers_name(mqadmin: MqAdmin) -> None:
+    assert len(rows(mqadmin("topicStatus", "-t", "DefaultCluster"), "broker-a")) == 16
+    assert mqadmin("sendMsgStatus", "-b", "broker-a", "-s", "10", "-c", "2").count("SEND_OK") == 2
+    assert {"DefaultCluster", "broker-a"} <= set(mqadmin("topicList").split())
+
+
+@contextmanager
+def running_for_ever(mqadmin: MqAdmin, folder: Path, *arguments: str) -> Iterator[IO[str]]:
+    """A command that does not end has a process of its own."""
+    main = ("-cp", server_classpath(), "org.apache.rocketmq.tools.command.MQAdminStartup")
+    process = subprocess.Popen(
+        java_command(
+            "-Xmx128m", f"-Drocketmq.home.dir={folder}", *main, *arguments, "-n", mqadmin.broker.namesrv, home=folder
+        ),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        yield process.stdout
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_how_long_sends_take_in_all_clusters(mqadmin: MqAdmin, tmp_path: Path) -> None:
+    with running_for_ever(mqadmin, tmp_path, "clusterRT", "-c", "DefaultCluster", "-a", "2", "-i", "1") as printed:
+        row = next(line.split() for line in printed if line.startswith("DefaultCluster"))
+    assert row[1] == "broker-a"
+
+
+def test_epochs(mqadmin: MqAdmin) -> None:
+    broker = ("-b", mqadmin.broker.broker)
+    assert "epoch=0, startOffset=0" in mqadmin("getBrokerEpoch", "-b", "broker-a")
+    assert "success" in mqadmin("resetMasterFlushOffset", *broker, "-o", "0")
+
+
+def test_settings_of_a_broker_change_while_it_runs(mqadmin: MqAdmin) -> None:
+    broker = mqadmin.broker.broker
+    assert "success" in mqadmin("updateBrokerConfig", "-b", broker, "-k", "transactionCheckMax", "-v", "9")
+    assert re.search(r"transactionCheckMax\s*=\s*9\n", mqadmin("getBrokerConfig", "-b", broker))
+
+
+def test_settings_of_a_name_server(mqadmin: MqAdmin) -> None:
+    assert re.search(r"enableTopicList\s*=\s*true", mqadmin("getNamesrvConfig"))
+    assert "success" in mqadmin("updateNamesrvConfig", "-k", "enableTopicList", "-v", "true")
+
+
+def test_entries_of_a_queue(mqadmin: MqAdmin) -> None:
+    printed = mqadmin("queryCq", "-t", TOPIC, "-q", "0", "-i", "0", "-c", "2", "-b", mqadmin.broker.broker)
+    assert len(re.findall(r"physicSize=\d+", printed)) == 2
+
+
+def test_switches_are_answered(mqadmin: MqAdmin) -> None:
+    broker = ("-b", mqadmin.broker.broker)
+    assert "nobody is slowed down" in mqadmin("getColdDataFlowCtrInfo", *broker)
+    assert "success" in mqadmin("updateColdDataFlowCtrGroupConfig", *broker, "-g", "some", "-v", "1000")
+    assert "success" in mqadmin("removeColdDataFlowCtrGroupConfig", *broker, "-g", "some")
+    assert "no mode of reading ahead" in mqadmin("setCommitLogReadAheadMode", *broker, "-m", "1")
+    assert "success" in mqadmin("switchTimerEngine", *broker, "-e", "F")
+    assert "broker export done" in mqadmin("rocksDBConfigToJson", *CLUSTER, "-t", "topics")
+
+
+def test_lists_of_topics_and_groups_and_the_mode_of_a_group(mqadmin: MqAdmin, tmp_path: Path) -> None:
+    broker = ("-b", mqadmin.broker.broker)
+    topics, groups = tmp_path / "topics.json", tmp_path / "groups.json"
+    topics.write_text(json.dumps([{"topicName": "listed", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}]))
+    groups.write_text(json.dumps([{"groupName": "listed", "consumeEnable": True}]))
+    assert "success" in mqadmin("updateTopicList", *broker, "-f", str(topics))
+    assert "success" in mqadmin("updateSubGroupList", *broker, "-f", str(groups))
+    assert '"readQueueNums":2' in mqadmin("topicRoute", "-t", "listed")
+    assert "consume mode[POP]" in mqadmin("setConsumeMode", *CLUSTER, "-t", TOPIC, "-g", "pops", "-m", "POP", "-q", "8")
+    assert "dryRun=false" in mqadmin("exportPopRecord", *CLUSTER)
+
+
+def test_order_of_a_topic(mqadmin: MqAdmin) -> None:
+    assert "success" in mqadmin("updateOrderConf", "-t", TOPIC, "-m", "put", "-v", "broker-a:4")
+    assert "orderConf=[broker-a:4]" in mqadmin("updateOrderConf", "-t", TOPIC, "-m", "get")
+    assert "success" in mqadmin("updateOrderConf", "-t", TOPIC, "-m", "delete")
+
+
+def test_export_settings_and_figures(mqadmin: MqAdmin, tmp_path: Path) -> None:
+    assert "success" in mqadmin("exportConfigs", *CLUSTER, "-f", str(tmp_path))
+    assert "success" in mqadmin("exportMetrics", *CLUSTER, "-f", str(tmp_path))
+    configs = json.loads((tmp_path / "configs.json").read_text())["brokerConfigs"]["broker-a"]
+    assert (configs["fileReservedTime"], configs["flushDiskType"], configs["useTLS"]) == ("72", "ASYNC_FLUSH", "false")
+    metrics = json.loads((tmp_path / "metrics.json").read_text())["evaluateReport"]["broker-a"]["runtimeQuota"]
+    assert float(metrics["messageAverageSize"]) > 0
 
 
 def test_statistics_of_everything(mqadmin: MqAdmin) -> None:
@@ -265,3 +357,13 @@ def test_delete_expired_files(mqadmin: MqAdmin) -> None:
     assert "success" in mqadmin("deleteExpiredCommitLog", *CLUSTER)
     assert "success" in mqadmin("cleanExpiredCQ", *CLUSTER)
     assert "success" in mqadmin("cleanUnusedTopic", *CLUSTER)
+
+
+def test_an_attribute_takes_effect_or_is_refused_with_the_reason(mqadmin: MqAdmin) -> None:
+    made = mqadmin("updateTopic", *CLUSTER, "-t", "urgent", "-a", "+message.type=PRIORITY")
+    refused = mqadmin("updateTopic", *CLUSTER, "-t", "compacted", "-a", "+cleanup.policy=COMPACTION")
+    mqadmin("updateSubGroup", *CLUSTER, "-g", "workers", "--attributes", "+priority.factor=90")
+
+    assert "create topic to" in made
+    assert "topics are not compacted here" in refused
+    assert "priority.factor=90" in mqadmin("getConsumerConfig", "-g", "workers")

@@ -13,6 +13,8 @@ import pytest
 from tests.client.crashes import CRASHES
 from tests.client.place import Place
 from tests.client.scenarios import SCENARIOS
+from verniermq.client import Message, TransactionProducer, TransactionState
+from verniermq.client.errors import BadMessage
 
 from .apache import ApacheBroker
 
@@ -47,3 +49,13 @@ async def test_scenario(scenario: str, apache: Place) -> None:
 async def test_crash(crash: str, tmp_path: Path) -> None:
     with ApacheBroker(tmp_path) as running:
         await CRASHES[crash](running)
+
+
+async def test_a_delay_in_a_transaction_is_refused_where_it_would_be_lost(apache: Place) -> None:
+    topic = await apache.topic("delayed-transaction")
+    producer = TransactionProducer("tx", namesrv=apache.namesrv, checker=lambda message: TransactionState.COMMIT)
+
+    async with producer:
+        with pytest.raises(BadMessage, match="would lose it"):
+            async with producer.transaction(Message(topic, b"later", delay_level=1)):
+                pytest.fail("the local transaction must not run")

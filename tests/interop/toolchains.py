@@ -65,6 +65,19 @@ def java_driver(client: str, jvm: Sequence[str]) -> tuple[str, ...]:
     return java_command("-cp", classpath, "verniermq.interop.Main", home=BUILD / "home" / client, jvm=jvm)
 
 
+@functools.cache
+def spring_command() -> tuple[str, ...]:
+    """Build the program around ``rocketmq-spring`` if needed and return what to put before its options."""
+
+    def build(target: Path) -> None:
+        run_tool("mvn", "-B", "-q", "compile", f"-Ddriver.build={target}", cwd=HERE / "spring")
+
+    built = _built_once("spring", HERE / "spring", build)
+    classpath = f"{built}/classes{os.pathsep}{built}/lib/*"
+    options = ("-Xmx256m", "-cp", classpath, "verniermq.interop.spring.Main")
+    return java_command(*options, home=BUILD / "home" / "spring")
+
+
 def _go_driver() -> tuple[str, ...]:
     def build(target: Path) -> None:
         run_tool("go", "build", "-o", str(target / "driver"), ".", cwd=HERE / "go")

@@ -14,7 +14,7 @@ START_TIMEOUT = 60.0
 
 
 class VernierMQBroker:
-    """``python -m verniermq.kernel broker`` on free ports. Use it as a context manager.
+    """``python -m verniermq.cli broker`` on free ports. Use it as a context manager.
 
     The broker says that it is ready, and where, by a file that it puts in place in one step::
 
@@ -50,7 +50,7 @@ class VernierMQBroker:
     def launch(self) -> ServerProcess:
         """Start without waiting until it is ready."""
         self._ready_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "verniermq.kernel", "broker"]
+        command = [sys.executable, "-m", "verniermq.cli", "broker"]
         command += ["--port", _port(self.broker), "--namesrv-port", _port(self.namesrv)]
         command += ["--store", str(self.store), "--ready-file", str(self._ready_file)]
         if self.config:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import struct
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import product
@@ -20,8 +21,9 @@ import pytest
 from anyio.abc import SocketStream
 
 from tests.plugins.peer import Peer, peer
-from verniermq.kernel import Broker, Command, RequestCode, ResponseCode
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel import Broker, Command, GroupConfig, RequestCode, ResponseCode, TopicConfig, java_hash
+from verniermq.kernel.errors import LONGEST_SLIP, nearest
+from verniermq.testing import running_broker
 
 KNOWN = frozenset(ResponseCode)
 
@@ -83,6 +85,14 @@ NO_FRAMES = {
     "JSON without a code": frame(b"{}"),
     "JSON with a text for a code": frame(b'{"code": "x", "opaque": 1}'),
     "JSON with wrong fields": frame(b'{"code": 1, "opaque": 1, "extFields": [1]}'),
+    "JSON with lists in lists for a code": frame(b'{"code": ' + b"[" * 1000 + b"]" * 1000 + b"}"),
+    "JSON with a field of lists in lists": frame(
+        b'{"code": 1, "opaque": 1, "extFields": {"a": ' + b"[" * 300 + b"]" * 300 + b"}}"
+    ),
+    "JSON with a field of lists in lists, and a fraction": frame(
+        b'{"code": 1, "opaque": 1, "extFields": {"a": 1.5, "b": ' + b"[" * 1000 + b"]" * 1000 + b"}}"
+    ),
+    "JSON of very many values": frame(b'{"code": 1, "opaque": 1, "more": [' + b"[]," * 100_000 + b"1]}"),
     "no UTF-8": frame(b'{"code": 1, "remark": "\xff\xfe"}'),
     "binary, cut": frame(b"\0\x0a\0", kind=1),
     "binary, a field beyond the end": frame(bytes(17) + b"\0\0\0\x20\0\x10abc", kind=1),
@@ -212,7 +222,7 @@ FIELDS: dict[RequestCode, dict[str, str]] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: {"consumerGroup": "g"},
     RequestCode.UPDATE_AND_CREATE_TOPIC: {
         "topic": "made", "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6",
-        "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false", "attributes": "+a=b",
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false", "attributes": "+message.type=FIFO",
     },
     RequestCode.DELETE_TOPIC_IN_BROKER: {"topic": "made"},
     RequestCode.GET_TOPIC_CONFIG: {"topic": "orders"},
@@ -276,7 +286,12 @@ async def test_a_request_without_anything_is_answered(code: int, lines: list[log
 
 # --- bodies that are not what they should be ----------------------------------------------
 
+DOUBLING = ",".join(['"a0":[1]', *[f'"a{n}":[{{"$ref":"$.a{n - 1}"}},{{"$ref":"$.a{n - 1}"}}]' for n in range(1, 40)]])
+
 BODIES: list[bytes] = [
+    f'{{"consumerGroup":"g","clientId":"c","mqSet":{{"$ref":"$.a39"}},{DOUBLING}}}'.encode(),
+    f'{{"topicConfigSerializeWrapper":{{"$ref":"$.a39"}},{DOUBLING}}}'.encode(),
+    b"[" + b"[]," * 110_000 + b"1]", b"{" + b"0:0," * 20_000 + b"0:0}",
     b"{", b"[]", b"null", b"7", b'"text"', b"{}", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000,
     b'{"clientID":null}', b'{"clientID":"c","consumerDataSet":7}', b'{"clientID":"c","consumerDataSet":[7]}',
     b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":{"a":1}}]}',
@@ -299,6 +314,22 @@ BODIES: list[bytes] = [
     b'{"groupName":"g","retryQueueNums":{}}', b'{"groupName":"g","attributes":[[]],"consumeEnable":"perhaps"}',
     b'{"subscriptionData":{"topic":1,"subString":[],"expressionType":{}}}', b'{"subscriptionData":[1]}',
     b'{"subscriptionData":{"topic":"t","subString":"a > ","expressionType":"SQL92"}}',
+    *[
+        orjson.dumps({"groupName": "g", **members})
+        for members in (
+            {"retryQueueNums": 65_537}, {"retryQueueNums": -1}, {"retryMaxTimes": 2**31}, {"retryMaxTimes": True},
+            {"brokerId": 1.5}, {"brokerId": 1e308}, {"groupSysFlag": "x"}, {"consumeTimeoutMinute": 1e308},
+            {"whichBrokerWhenConsumeSlowly": 2**64 - 1}, {"attributes": {"a": 1}}, {"unknown": "x" * 70_000},
+            {"groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1e308]}}},
+            {"groupRetryPolicy": {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"multiplier": 1e308}}},
+        )
+    ],
+    b'{"groupName":"g","deep":' + b'{"a":' * 300 + b"1" + b"}" * 301,
+    b'{"groupConfigList":[{"groupName":"g","deep":' + b"[" * 300 + b"]" * 300 + b"}]}",
+    b'{"topicConfigList":[{"topicName":"t","attributes":{"a":"' + b"x" * 70_000 + b'"}}]}',
+    b'{"topicConfigList":[{"topicName":"t","readQueueNums":1e308}]}',
+    b'{"topic":"orders","consumerGroup":"g","mode":"POP","popShareQueueNum":1e308}',
+    b'{"topic":"orders","consumerGroup":"g","mode":"POP","popShareQueueNum":[]}',
     b'{"mqSet":[7],"clientId":1,"consumerGroup":{}}', b'{"mqSet":{"a":1}}',
     bytes(100), bytes(range(256)),
 ]  # fmt: skip
@@ -308,8 +339,17 @@ BODIES: list[bytes] = [
 async def test_every_body_may_be_wrong(code: int, lines: list[logging.LogRecord]) -> None:
     fields = FIELDS.get(RequestCode(code), {})
     async with running_broker() as broker, peer(broker.address) as client:
+        broker.topics.put(TopicConfig("orders"))
+        broker.groups.put(GroupConfig("g"))
         for body in BODIES:
             await ask_raw(client, code, dict(fields), body)
+        await client.sent("orders", b"still here")
+
+
+def tables_of(broker: Broker) -> list[Any]:
+    tables = [broker.topics.as_json(), broker.groups.as_json(), broker.offsets.as_json()]
+    found: list[Any] = orjson.loads(orjson.dumps(tables))
+    return found
 
 
 async def test_what_was_taken_can_be_read_back_after_a_restart(tmp_path: Path, lines: list[logging.LogRecord]) -> None:
@@ -325,10 +365,73 @@ async def test_what_was_taken_can_be_read_back_after_a_restart(tmp_path: Path, l
         put = RequestCode.UPDATE_AND_CREATE_TOPIC
         for name, value in product(FIELDS[put], VALUES):
             await ask_raw(client, put, {**FIELDS[put], name: value})
-        tables: list[Any] = [broker.topics.as_json(), broker.groups.as_json(), broker.offsets.as_json()]
+        tables = tables_of(broker)
 
     async with running_broker(tmp_path) as broker:
-        again = [broker.topics.as_json(), broker.groups.as_json(), broker.offsets.as_json()]
+        again = tables_of(broker)
     assert [table.keys() for table in again] == [table.keys() for table in tables]
     assert again[0]["topicConfigTable"] == tables[0]["topicConfigTable"]
     assert again[1]["subscriptionGroupTable"] == tables[1]["subscriptionGroupTable"]
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("retryQueueNums", 100_000), ("retryMaxTimes", 1e308), ("brokerId", True), ("consumeEnable", "perhaps"),
+        ("attributes", {"a": [1]}), ("groupRetryPolicy", {"customizedRetryPolicy": {"next": [-1]}}),
+    ],
+)  # fmt: skip
+async def test_a_group_that_could_not_be_kept_is_refused_by_member_and_value(member: str, value: Any) -> None:
+    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+        body = orjson.dumps({"groupName": "billing", member: value})
+        answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert f"group 'billing': {member} is {value!r}, expected " in answer.remark
+        assert "billing" not in broker.groups
+
+
+async def test_a_row_that_cannot_be_used_is_left_out_and_the_others_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    groups = {"good": {"retryMaxTimes": 3}, "bad": {"retryMaxTimes": "often"}, "worse": 7}
+    (config / "subscriptionGroup.json").write_bytes(orjson.dumps({"subscriptionGroupTable": groups}))
+    topics = {"orders": {"readQueueNums": 2}, "broken": {"perm": "all"}, "worse": None}
+    (config / "topics.json").write_bytes(orjson.dumps({"topicConfigTable": topics}))
+
+    async with running_broker(tmp_path, plugins__enable=[]) as broker:
+        assert broker.groups.names() == ["good"]
+        assert broker.topics.get("orders").read_queues == 2
+        assert not {"broken", "worse"} & {topic.name for topic in broker.topics}
+    assert "retryMaxTimes is 'often', expected a whole number" in caplog.text
+
+
+async def test_ten_requests_that_a_plugin_cannot_count_do_not_stop_the_broker() -> None:
+    """A plugin that declares so stops the broker after ten failures in a row: no peer may bring those about."""
+    async with running_broker() as broker, peer(broker.address) as client:
+        good = FIELDS[RequestCode.SEND_MESSAGE_V2]
+        for _ in range(12):
+            fields = {**good, "b": "%RETRY%g", "l": "9" * 5000}
+            answer = await client.connection.request(Command.request(RequestCode.SEND_MESSAGE_V2, fields, b"x"))
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+        assert not broker.stop_requested.is_set()
+
+
+def test_a_name_that_is_too_long_for_a_slip_is_not_compared() -> None:
+    """A peer may send one of megabytes, and comparing takes a tenth of a second for each."""
+    known = "x" * LONGEST_SLIP
+
+    assert nearest(known[1:], [known]) == f"did you mean {known!r}?"
+    assert nearest(known + "x", [known]) == f"it knows {known}"
+
+
+def test_the_hash_of_a_long_tag_is_not_kept() -> None:
+    tag = "t" * 32_000
+    references = sys.getrefcount(tag)
+
+    java_hash(tag)
+
+    assert sys.getrefcount(tag) == references, "thousands of these would fill the memory"

@@ -14,9 +14,9 @@ from tests.kernel.enabling import enabled
 from tests.kernel.pulling import Waiting, until
 from tests.plugins.peer import Peer, peer
 from verniermq.kernel import (
-    Broker,
     Command,
     Connection,
+    Context,
     Declaration,
     PeerUnreachable,
     PendingMessage,
@@ -26,12 +26,16 @@ from verniermq.kernel import (
     connect,
     hookimpl,
 )
-from verniermq.kernel.builtin import BUILTIN
 from verniermq.kernel.errors import ListenFailed, StoreLocked
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel.host import discovery
+from verniermq.kernel.host.builtin import BROKER_PLUGINS
+from verniermq.testing import running_broker
 
-WITH_REQUESTS = [(builtin.name, code) for builtin in BUILTIN.values() for code in builtin.requests]
-WITH_PROPERTIES = [(builtin.name, name) for builtin in BUILTIN.values() for name in builtin.properties]
+DECLARED = {
+    name: discovery.load(discovery.built_in(name, BROKER_PLUGINS)).declaration for name in BROKER_PLUGINS.builtin
+}
+WITH_REQUESTS = [(name, RequestCode(code)) for name, declared in DECLARED.items() for code in declared.requests]
+WITH_PROPERTIES = [(name, property_) for name, declared in DECLARED.items() for property_ in declared.properties]
 
 
 # --- the kernel alone ---------------------------------------------------------------------
@@ -59,7 +63,8 @@ async def test_a_request_of_a_removed_plugin_is_answered_with_its_name(plugin: s
     async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
         answer = await client.ask(code)
 
-    assert answer.code == ResponseCode.SYSTEM_ERROR
+    usual = plugin in BROKER_PLUGINS.defaults
+    assert answer.code == (ResponseCode.SYSTEM_ERROR if usual else ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     assert f"request {code.name} ({code.value}) needs the plugin '{plugin}', which is not active" in answer.remark
 
 
@@ -75,7 +80,7 @@ async def test_a_message_for_a_removed_plugin_is_answered_with_its_name(plugin: 
 
 
 async def test_removing_one_plugin_leaves_the_others() -> None:
-    for name in BUILTIN:
+    for name in BROKER_PLUGINS.builtin:
         try:
             async with running_broker(plugins__disable=[name]) as broker, peer(broker.address) as client:
                 await client.sent("orders", b"hello")
@@ -137,7 +142,7 @@ class Slow:
     declaration: ClassVar = Declaration(api=1, summary="Takes its time.")
     stopped: ClassVar[list[str]] = []
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, broker: Context) -> None:
         self.go_on = anyio.Event()
         self.waiting = 0
 
@@ -147,7 +152,7 @@ class Slow:
         await self.go_on.wait()
 
     @hookimpl
-    def broker_stopping(self, broker: Broker) -> None:
+    def broker_stopping(self) -> None:
         self.stopped.append(type(self).__name__)
 
 
@@ -193,17 +198,17 @@ async def test_plugins_hear_of_the_stop_in_reverse_order() -> None:
 class NeverStops:
     declaration: ClassVar = Declaration(api=1, summary="Does not want to go.")
 
-    def __init__(self, config: Any) -> None: ...
+    def __init__(self, config: Any, broker: Context) -> None: ...
 
     @hookimpl
-    async def broker_stopping(self, broker: Broker) -> None:
+    async def broker_stopping(self) -> None:
         await anyio.sleep_forever()
 
 
 async def test_a_plugin_that_does_not_want_to_go_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("verniermq.kernel.broker.STOP_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr("verniermq.kernel.host.host.GOODBYE_SECONDS", 0.05)
     Slow.stopped.clear()
     async with running_broker(**enabled(y=Second, x=NeverStops)):
         pass

@@ -25,7 +25,7 @@ from tests.kernel.pulling import COMMIT, INCLUDED, pull
 from tests.plugins.peer import Peer, peer
 from verniermq.kernel import Command, RequestCode, ResponseCode, decode_records, format_properties
 from verniermq.kernel.errors import RemotingError
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 pytestmark = pytest.mark.anyio
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verniermq.kernel.clock import Clock, ManualClock, SystemClock
+from verniermq.kernel.store.clockchanges import ClockChanges
 
 pytestmark = pytest.mark.anyio
 
@@ -211,3 +212,15 @@ async def test_the_system_clock_is_the_machines() -> None:
 
     assert clock.now() >= before + 0.01
     assert clock.now_ms() >= int(before * 1000)
+
+
+@pytest.mark.parametrize("changes", [[{"logOffset": 1}], [1], 7, [{"logOffset": "x", "seconds": 1}]])
+def test_changes_of_the_clock_that_cannot_be_read_are_left_out(
+    changes: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    noted = ClockChanges(ManualClock(), lambda: 0)
+
+    noted.load_json({"changes": changes})
+
+    assert noted.since(0) == 0
+    assert "clockChanges.json is left out" in caplog.text

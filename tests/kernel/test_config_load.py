@@ -1,4 +1,3 @@
-
 """The whole configuration: the file, the environment and the flags together."""
 
 from __future__ import annotations

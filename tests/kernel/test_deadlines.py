@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.work import WorkPerTurn
 from verniermq.kernel import Deadlines, ManualClock
-from verniermq.kernel.deadlines import FEW, SHORTEST_SLEEP
+from verniermq.kernel.deadlines import EXPIRED_PER_STEP, FEW, SHORTEST_SLEEP
 
 pytestmark = pytest.mark.anyio
 
@@ -28,14 +30,14 @@ class Told:
     """Requests that were told, with the time at which they were."""
 
     clock: ManualClock
-    start: float = attrs.Factory(lambda self: self.clock.now(), takes_self=True)
+    start: float = attrs.Factory(lambda self: self.clock.monotonic(), takes_self=True)
     requests: list[Request] = attrs.Factory(list)
     seconds: list[float] = attrs.Factory(list)
 
     def expire(self, request: Request) -> None:
         request.done = True
         self.requests.append(request)
-        self.seconds.append(round(self.clock.now() - self.start, 3))
+        self.seconds.append(round(self.clock.monotonic() - self.start, 3))
 
     def request(self, seconds: float) -> Request:
         return Request(self.start + seconds)
@@ -186,3 +188,17 @@ def test_everybody_is_told_once_in_order_unless_done(arrivals: list[tuple[int, b
     assert told.requests == sorted(
         (request for request, is_answered in requests if not is_answered), key=lambda request: request.deadline
     )
+
+
+async def test_when_many_are_due_at_once_others_have_a_turn_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    told = Told(clock)
+    work = WorkPerTurn().watch(monkeypatch, Told, "expire")
+    async with running(clock, told) as deadlines:
+        for _ in range(200):
+            deadlines.add(told.request(5))
+        await clock.advance(5)
+        while len(told.requests) < 200:
+            await anyio.lowlevel.checkpoint()
+
+    assert work.most <= EXPIRED_PER_STEP

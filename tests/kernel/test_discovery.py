@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.enabling import configured, loaded
-from verniermq.kernel import PluginError, PluginHost
-from verniermq.kernel.builtin import DEFAULT_BROKER_PLUGINS
+from tests.kernel.enabling import configured, loaded, loaded_from
+from verniermq.kernel import PluginError
 from verniermq.kernel.config import load
-from verniermq.kernel.discovery import installed
+from verniermq.kernel.host.builtin import BROKER_PLUGINS
+from verniermq.kernel.host.discovery import installed
 
 SOURCE = """
 import pathlib
@@ -22,10 +22,10 @@ from verniermq.kernel import Declaration, hookimpl
 
 class Plugin:
     declaration = Declaration(api={api}, summary="Stands for a stranger's.", version="2.5")
-    def __init__(self, config):
+    def __init__(self, config, broker):
         self.config = config
     @hookimpl
-    def broker_created(self, broker):
+    def store_opened(self):
         pass
 """
 
@@ -62,7 +62,7 @@ def test_a_built_in_plugin_is_found_by_its_name() -> None:
 
 
 def test_default_stands_for_the_built_in_plugins_of_a_broker() -> None:
-    assert set(loaded().active) == set(DEFAULT_BROKER_PLUGINS)
+    assert set(loaded().active) == set(BROKER_PLUGINS.defaults)
 
 
 def test_an_installed_plugin_is_found_by_its_entry_point(package: Path) -> None:
@@ -76,7 +76,7 @@ def test_an_installed_plugin_is_found_by_its_entry_point(package: Path) -> None:
 def test_what_is_installed_but_not_named_is_known_and_not_imported(package: Path) -> None:
     host = loaded(plugins__enable=["default"])
 
-    assert "stranger" in installed()
+    assert "stranger" in installed(BROKER_PLUGINS.group)
     assert "stranger" not in host.active
     assert not was_imported(package)
 
@@ -104,9 +104,8 @@ def test_a_plugin_is_found_by_the_path_of_its_file(tmp_path: Path) -> None:
 def test_a_path_is_relative_to_the_configuration_file(tmp_path: Path) -> None:
     write_module(tmp_path, "rules")
     (tmp_path / "broker.toml").write_text('[plugins]\nenable = ["rules.py"]\n')
-    host = PluginHost()
 
-    host.load(load(tmp_path / "broker.toml", environ={}))
+    host = loaded_from(load(tmp_path / "broker.toml", environ={}))
 
     assert list(host.active) == ["rules"]
 
@@ -186,15 +185,33 @@ def test_a_table_of_a_plugin_that_is_not_active_is_no_mistake(tmp_path: Path, pa
     configuration = configured(
         plugins__enable=[], plugins__rules__from=str(path), plugins__stranger__anything=1, plugins__filter__max=3
     )
-    PluginHost().load(configuration)
+    loaded_from(configuration)
 
     assert not was_imported(path)
     assert not was_imported(package)
 
 
+def test_settings_that_do_nothing_are_one_warning_and_defaults_are_none(
+    package: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded_from(load(Path(__file__).parents[2] / "broker.toml", environ={}))
+    loaded(plugins__enable=["default"], plugins__trace__topic="RMQ_SYS_TRACE_TOPIC")
+    loaded(plugins__enable=["default"], plugins__disable=["retry"], plugins__retry__anything=1)
+    loaded(plugins__enable=[], plugins__trace__topic="mine")
+    assert not caplog.messages
+
+    loaded(plugins__enable=["default"], plugins__trace__topic="mine", plugins__stranger__anything=1)
+
+    assert caplog.messages == [
+        "broker.toml: [plugins.trace], [plugins.stranger]: not enabled, so these settings do nothing; "
+        'enable with [plugins] enable = ["default", "trace", "stranger"]'
+    ]
+    assert not was_imported(package)
+
+
 def test_an_installed_plugin_may_be_spoken_of_without_being_active(package: Path) -> None:
-    PluginHost().load(configured(plugins__enable=["filter"], plugins__filter__before=["stranger"]))
-    PluginHost().load(load(None, {"plugins.enable": ["filter"]}, environ={"VERNIERMQ_PLUGINS_STRANGER_A": "1"}))
+    loaded_from(configured(plugins__enable=["filter"], plugins__filter__before=["stranger"]))
+    loaded_from(load(None, {"plugins.enable": ["filter"]}, environ={"VERNIERMQ_PLUGINS_STRANGER_A": "1"}))
 
     assert not was_imported(package)
 
@@ -204,8 +221,23 @@ def test_no_plugins_takes_effect_before_anything_is_imported(tmp_path: Path, fla
     path = write_module(tmp_path, "rules")
     (tmp_path / "broker.toml").write_text('[plugins]\nenable = ["rules.py"]\n')
 
-    command = [sys.executable, "-m", "verniermq.kernel", "plugins", "--config", str(tmp_path / "broker.toml"), flag]
+    command = [sys.executable, "-m", "verniermq.cli", "plugins", "--config", str(tmp_path / "broker.toml"), flag]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
     assert not was_imported(path)
+
+
+@pytest.mark.parametrize(("mode", "runs"), [(0o755, True), (0o775, True), (0o1777, True), (0o777, False)])
+def test_a_plugins_file_that_anybody_may_replace_is_not_run(tmp_path: Path, mode: int, runs: bool) -> None:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    path = write_module(folder, "shared")
+    folder.chmod(mode)
+
+    if runs:
+        assert list(loaded(plugins__enable=[str(path)]).active) == ["shared"]
+    else:
+        with pytest.raises(PluginError, match=f"may be replaced by anybody .* run: chmod o-w {folder}$"):
+            loaded(plugins__enable=[str(path)])
+    assert was_imported(path) == runs

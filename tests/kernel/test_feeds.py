@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
+import pytest
 
 from tests.kernel.enabling import enabled
 from tests.kernel.pulling import until
 from tests.plugins.peer import peer
-from verniermq.kernel import Appended, Broker, Declaration, DispatchEvent, PendingMessage, gathered, hookimpl
-from verniermq.kernel.feeds import BATCHES_WAITING
-from verniermq.kernel.testing import broker_process, running_broker
+from tests.work import WorkPerTurn
+from verniermq.kernel import Appended, Context, Declaration, DispatchEvent, PendingMessage, gathered, hookimpl
+from verniermq.kernel.host import feed
+from verniermq.kernel.host.feed import BATCHES_WAITING
+from verniermq.testing import broker_process, running_broker
 
 
 class Plugin:
     declaration: ClassVar = Declaration(api=1, summary="Listens.")
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, broker: Context) -> None:
         self.offsets: list[int] = []
         self.bodies: list[bytes] = []
         self.go_on = anyio.Event()
         self.at_stop: list[int] = []
 
     @hookimpl
-    def broker_stopping(self, broker: Broker) -> None:
+    def broker_stopping(self) -> None:
         self.at_stop = list(self.offsets)
 
 
@@ -140,18 +143,14 @@ async def test_async_listeners_hear_of_what_recovery_finds(tmp_path: Path) -> No
 
 class Prompt(Plugin):
     @hookimpl
-    def redispatch_from(self, broker: Broker) -> int:
-        return 0
-
-    @hookimpl
     async def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         await anyio.lowlevel.checkpoint()
         self.offsets += [event.queue_offset for event in events]
 
 
 class Unhurried(Plugin):
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
+    def __init__(self, config: Any, broker: Context) -> None:
+        super().__init__(config, broker)
         self.calls = 0
 
     @hookimpl
@@ -174,3 +173,30 @@ async def test_a_listener_in_no_hurry_hears_of_many_turns_at_once_and_of_all_whe
         await until(lambda: plugin.offsets[-1] == 20)
         await client.sent("orders")
     assert plugin.at_stop == list(range(22))
+
+
+async def test_a_large_batch_reaches_a_listener_in_no_hurry_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "MOST_GATHERED", 16)
+    heard = WorkPerTurn()
+    async with running_broker(**enabled(x=Unhurried)) as broker:
+        plugin: Unhurried = broker.host.active["x"].instance
+        monkeypatch.setattr(plugin, "offsets", Noting(heard))
+        broker.store.append_batch([PendingMessage("orders", 0, b"", {}) for _ in range(60)])
+        await until(lambda: len(plugin.offsets) == 60)
+
+    assert plugin.offsets == list(range(60))
+    assert heard.most <= 16
+
+
+class Noting(list[int]):
+    """Notes each item that is added to it."""
+
+    def __init__(self, work: WorkPerTurn) -> None:
+        super().__init__()
+        self._work = work
+
+    def __iadd__(self, items: Iterable[int]) -> Noting:  # type: ignore[misc, override]
+        for item in items:
+            self._work.note()
+            self.append(item)
+        return self

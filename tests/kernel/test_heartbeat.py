@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import orjson
@@ -11,8 +11,22 @@ import pytest
 
 from tests.kernel.pulling import until
 from tests.plugins.peer import Peer, peer
-from verniermq.kernel import Broker, Command, Connection, GroupConfig, ManualClock, RequestCode, ResponseCode, connect
-from verniermq.kernel.testing import running_broker
+from tests.work import WorkPerTurn
+from verniermq.kernel import (
+    Broker,
+    ClientRegistry,
+    Command,
+    Connection,
+    ConsumerGroup,
+    GroupConfig,
+    ManualClock,
+    RequestCode,
+    ResponseCode,
+    connect,
+)
+from verniermq.kernel.handlers.heartbeat import REGISTERED_PER_STEP
+from verniermq.kernel.tables.clients import GROUPS_LEFT_PER_STEP, NOTICES_PER_STEP
+from verniermq.testing import running_broker
 
 
 class Consumer(Peer):
@@ -216,3 +230,102 @@ async def test_a_consumer_asks_whether_its_expression_will_do(subscription: Any,
     async with running_broker() as broker, peer(broker.address) as client:
         body = orjson.dumps({"clientId": "me", "group": "readers", "subscriptionData": subscription})
         assert (await client.ask(RequestCode.CHECK_CLIENT_CONFIG, body)).code == code
+
+
+# --- many ---------------------------------------------------------------------------------
+
+
+async def test_a_heartbeat_of_hundreds_of_groups_lets_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered = WorkPerTurn().watch(monkeypatch, ClientRegistry, "register_consumer")
+    left = WorkPerTurn().watch(monkeypatch, ClientRegistry, "_leave")
+    async with running_broker(plugins__enable=[]) as broker:
+        async with peer(broker.address) as client:
+            answer = await beat(client, consumerDataSet=[group(name=f"group-{number}") for number in range(300)])
+
+            assert answer.code == ResponseCode.SUCCESS
+            assert len(broker.clients.consumers) == 300
+        await until(lambda: not broker.clients.consumers)
+
+    assert (registered.total, left.total) == (300, 300)
+    assert registered.most <= REGISTERED_PER_STEP
+    assert left.most <= GROUPS_LEFT_PER_STEP
+
+
+async def test_a_heartbeat_of_hundreds_of_subscriptions_lets_others_have_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = WorkPerTurn().watch(monkeypatch, ClientRegistry, "compile")
+    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+        await beat(client, consumerDataSet=[group(*[f"topic-{number}" for number in range(300)])])
+
+        assert len(broker.clients.consumers["readers"].subscriptions) == 300
+
+    assert compiled.most <= REGISTERED_PER_STEP
+
+
+async def test_a_client_that_goes_in_the_middle_of_its_heartbeat_leaves_nothing_behind() -> None:
+    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as other:
+        client = await connect(broker.address)
+        groups = [group(name=f"group-{number}") for number in range(300)]
+        body = orjson.dumps({"clientID": "me", "consumerDataSet": groups})
+        client.oneway(Command.request(RequestCode.HEART_BEAT, {}, body))
+        await until(lambda: broker.clients.consumers)
+        client.abort()
+        await until(lambda: not broker.clients.consumers)
+
+        await other.sent("orders")
+        assert not broker.clients.consumers
+
+
+async def test_in_a_large_group_all_are_told_in_steps_and_many_changes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = 150
+    notices = WorkPerTurn()
+    oneway = Connection.oneway
+
+    def counted(connection: Connection, command: Command) -> bool:
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            notices.note()
+        return oneway(connection, command)
+
+    monkeypatch.setattr(Connection, "oneway", counted)
+    async with running_broker(plugins__enable=[]) as broker, AsyncExitStack() as stack:
+        crowd = [await stack.enter_async_context(consumer(broker, str(number))) for number in range(clients)]
+        body = orjson.dumps({"clientID": "me", "consumerDataSet": [group("orders")]})
+        for client in crowd:
+            client.connection.oneway(Command.request(RequestCode.HEART_BEAT, {}, body))
+            client.connection.flush()
+        await until(lambda: len(broker.clients.consumers.get("readers", ConsumerGroup("")).members) == clients)
+        await until(lambda: all(client.told for client in crowd))
+
+        assert notices.most <= NOTICES_PER_STEP
+        assert notices.total < clients * clients / 4, "each newcomer was told to everybody"
+
+
+@pytest.mark.parametrize(
+    ("setting", "data"),
+    [
+        ("max_groups_per_client", {"producerDataSet": [{"groupName": name} for name in "abc"]}),
+        ("max_members", {"consumerDataSet": [group(name=name) for name in "abc"]}),
+        ("max_subscriptions_per_group", {"consumerDataSet": [group("x", "y", "z")]}),
+        ("max_subscriptions", {"consumerDataSet": [group("x", "y"), group("z", name="other")]}),
+    ],
+)
+async def test_a_heartbeat_beyond_a_limit_is_refused_with_its_name(setting: str, data: dict[str, Any]) -> None:
+    async with (
+        running_broker(plugins__enable=[], **{f"clients__{setting}": 2}) as broker,
+        peer(broker.address) as client,
+    ):
+        answer = await beat(client, **data)
+
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert f"2, as many as there may be; raise {setting} in [clients]" in answer.remark
+
+
+async def test_who_leaves_makes_room_for_others() -> None:
+    limits = {"clients__max_members": 1, "clients__max_subscriptions": 1}
+    async with running_broker(plugins__enable=[], **limits) as broker:
+        for client_id in ("a", "b", "c"):
+            async with peer(broker.address, client_id) as client:
+                for topic in ("x", "x"):
+                    assert (await beat(client, consumerDataSet=[group(topic)])).code == ResponseCode.SUCCESS
+            await until(lambda: not broker.clients.consumers)

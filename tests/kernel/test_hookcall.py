@@ -16,11 +16,13 @@ from verniermq.kernel import (
     Broker,
     Command,
     Connection,
+    Context,
     Declaration,
-    Handler,
     MessageFilter,
     NoPermission,
     PendingMessage,
+    PluginError,
+    Registry,
     RequestCode,
     RequestRefused,
     ResponseCode,
@@ -29,8 +31,8 @@ from verniermq.kernel import (
     concerns,
     hookimpl,
 )
-from verniermq.kernel.hookcall import HookCall
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel.host.hookcall import HookCall
+from verniermq.testing import running_broker
 
 OPEN: Declaration = Declaration(api=1, summary="Fails open.", patience=3)
 CLOSED: Declaration = Declaration(api=1, summary="Fails closed.", on_failure="closed", patience=3)
@@ -42,7 +44,7 @@ STOPPING: Declaration = Declaration(
 class Plugin:
     declaration: ClassVar = OPEN
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, broker: Context) -> None:
         self.heard: list[Any] = []
 
 
@@ -67,6 +69,20 @@ class HalfStopping(Half):
     declaration: ClassVar = STOPPING
 
 
+class Deaf(Half):
+    """Stumbles over what it is told, which no peer waits for."""
+
+    declaration: ClassVar = CLOSED
+
+    @hookimpl
+    def members_changed(self, group: str) -> None:
+        raise ValueError("deaf")
+
+
+class DeafStopping(Deaf):
+    declaration: ClassVar = STOPPING
+
+
 class Stamp(Plugin):
     @hookimpl
     def before_append(self, message: PendingMessage) -> None:
@@ -76,8 +92,8 @@ class Stamp(Plugin):
 class SlowHalf(Plugin):
     """The same with ``async def``: waits until told, then changes the message or stumbles."""
 
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
+    def __init__(self, config: Any, broker: Context) -> None:
+        super().__init__(config, broker)
         self.go_on = anyio.Event()
 
     @hookimpl
@@ -163,9 +179,9 @@ async def test_failures_between_which_it_works_do_not_count_together() -> None:
 
 
 async def test_a_closed_plugin_that_is_switched_off_lets_nothing_through() -> None:
-    async with running_broker(**enabled(x=HalfClosed)) as broker, peer(broker.address) as client:
-        for _ in range(3):
-            await client.send("orders", stumble=1)
+    async with running_broker(**enabled(x=Deaf)) as broker, peer(broker.address) as client:
+        for number in range(3):
+            await client.heartbeat(f"group-{number}")
         answer = await client.send("orders")
 
         assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -175,13 +191,27 @@ async def test_a_closed_plugin_that_is_switched_off_lets_nothing_through() -> No
 
 
 async def test_a_plugin_may_declare_that_the_broker_stops_instead(caplog: pytest.LogCaptureFixture) -> None:
-    async with running_broker(**enabled(x=HalfStopping)) as broker, peer(broker.address) as client:
-        for _ in range(5):
-            await client.send("orders", stumble=1)
+    async with running_broker(**enabled(x=DeafStopping)) as broker, peer(broker.address) as client:
+        for number in range(5):
+            await client.heartbeat(f"group-{number}")
 
         assert broker.stop_requested.is_set()
         assert "plugin 'x' failed 3 times in a row" in broker.stop_reason
     assert sum(record.levelno == logging.CRITICAL for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("kind", [HalfClosed, HalfStopping])
+async def test_what_a_peer_sends_neither_stops_the_broker_nor_switches_a_closed_plugin_off(kind: type[Half]) -> None:
+    async with running_broker(**enabled(x=kind)) as broker, peer(broker.address) as client:
+        answers = [await client.send("orders", stumble=1) for _ in range(10)]
+        others = await client.send("orders")
+
+        assert {answer.code for answer in answers} == {ResponseCode.SYSTEM_ERROR}
+        assert all("plugin 'x' failed in before_append" in answer.remark for answer in answers)
+        assert others.code == ResponseCode.SUCCESS
+        assert not broker.stop_requested.is_set()
+        assert broker.host.active["x"].state == "active"
+        assert broker.host.active["x"].failures == 10
 
 
 async def test_a_refusal_is_an_answer_and_no_failure() -> None:
@@ -307,7 +337,7 @@ class Grumbler(Plugin):
     declaration: ClassVar = CLOSED
 
     @hookimpl
-    def connection_opened(self, connection: Connection) -> None:
+    def request_served(self, request: Command) -> None:
         raise TopicNotFound("something of mine")
 
     @hookimpl
@@ -322,10 +352,10 @@ class Grumbler(Plugin):
 async def test_nobody_is_refused_by_a_plugin_that_only_listens() -> None:
     async with running_broker(**enabled(x=Grumbler)) as broker, peer(broker.address) as client:
         await client.sent("orders", b"hello")
-
-        assert await client.bodies("orders") == [b"hello"]
         failures = {hook: call.failures for hook, call in broker.host.active["x"].calls.items()}
-        assert failures == {"connection_opened": 1, "topics_changed": 1, "messages_dispatched": 1}
+
+        assert failures == {"request_served": 1, "topics_changed": 1, "messages_dispatched": 1}
+        assert await client.bodies("orders") == [b"hello"]
 
 
 # --- requests and filters of a plugin -----------------------------------------------------
@@ -334,9 +364,11 @@ async def test_nobody_is_refused_by_a_plugin_that_only_listens() -> None:
 class Serving(Plugin):
     """Serves a request code of its own, badly."""
 
-    @hookimpl
-    def request_handlers(self) -> Mapping[int, Handler]:
-        return {9001: self._serve, 9002: self._serve_later}
+    declaration: ClassVar = Declaration(api=1, summary="Serves badly.", patience=3, requests=(9001, 9002))
+
+    def setup(self, registry: Registry) -> None:
+        registry.handler(9001, self._serve)
+        registry.handler(9002, self._serve_later)
 
     def _serve(self, request: Command, connection: Connection) -> Command:
         if "stumble" in request.ext:
@@ -358,7 +390,7 @@ async def test_a_handler_that_raises_is_named_and_counted_and_goes_on_serving(co
         for number in range(1, 6):
             answer = await client.connection.request(Command.request(code, {"stumble": "1"}))
             assert answer.code == ResponseCode.SYSTEM_ERROR
-            assert "plugin 'x' failed in request_handlers: ZeroDivisionError: stumbled" in answer.remark
+            assert f"plugin 'x' failed in code {code}: ZeroDivisionError: stumbled" in answer.remark
             assert broker.host.active["x"].failures == number
 
         assert (await client.connection.request(Command.request(code))).ext == {"served": "yes"}
@@ -446,8 +478,7 @@ async def test_a_waiting_pull_whose_filter_fails_is_told_and_nobody_else_notices
 
 class BadStart(Plugin):
     @hookimpl
-    def system_topics(self, broker: Broker) -> Any:
-        yield from ()
+    def store_opened(self) -> None:
         raise OSError("cannot read my rules")
 
 
@@ -462,7 +493,45 @@ async def test_a_plugin_that_fails_open_at_the_start_does_not_keep_the_broker_fr
 
 
 async def test_a_plugin_that_fails_closed_at_the_start_keeps_the_broker_from_it() -> None:
-    with pytest.raises(RequestRefused, match="plugin 'x' failed in system_topics: OSError: cannot read my rules"):
+    with pytest.raises(RequestRefused, match="plugin 'x' failed in store_opened: OSError: cannot read my rules"):
         async with running_broker(**enabled(x=BadStartClosed)):
             pass
 
+
+class BadStarted(Plugin):
+    @hookimpl
+    async def broker_started(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        raise OSError("nobody there")
+
+
+class BadStartedClosed(BadStarted):
+    declaration: ClassVar = CLOSED
+
+
+async def test_the_same_holds_when_the_broker_has_started() -> None:
+    async with running_broker(**enabled(x=BadStarted)) as broker:
+        assert broker.host.active["x"].failures == 1
+    with pytest.raises(RequestRefused, match="plugin 'x' failed in broker_started: OSError: nobody there"):
+        async with running_broker(**enabled(x=BadStartedClosed)):
+            pass
+
+
+class BadMade(Plugin):
+    def __init__(self, config: Any, broker: Context) -> None:
+        raise OSError("the file of rules is gone")
+
+
+class BadSetup(Plugin):
+    def setup(self, registry: Registry) -> None:
+        raise OSError("the file of rules is gone")
+
+
+@pytest.mark.parametrize(("plugin_class", "what"), [(BadMade, "made"), (BadSetup, "set up")])
+async def test_a_plugin_that_cannot_be_made_or_set_up_keeps_the_broker_from_starting(
+    plugin_class: type, what: str
+) -> None:
+    with pytest.raises(PluginError, match=f"plugin 'x' cannot be {what}: OSError: the file of rules") as raised:
+        async with running_broker(**enabled(x=plugin_class)):
+            pass
+    assert raised.value.plugin == "x"

@@ -9,19 +9,19 @@ import attrs
 import pytest
 
 from tests.kernel.enabling import enabled, loaded
-from verniermq.kernel import ConfigError, Declaration, PluginError, hookimpl, setting
-from verniermq.kernel.host import PLAIN_ONLY, PluginHost
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel import ConfigError, Context, Declaration, PluginError, PluginHost, hookimpl, hookspecs, setting
+from verniermq.kernel.host.spec import kind_of, specifications_in
+from verniermq.testing import running_broker
 
 
 class Plain:
     declaration: ClassVar = Declaration(api=1, summary="Hears of connections.")
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, broker: Context) -> None:
         self.config = config
 
     @hookimpl
-    def connection_opened(self, connection: Any) -> None: ...
+    def connection_closed(self, connection: Any) -> None: ...
 
 
 class Early(Plain):
@@ -38,11 +38,11 @@ class Needy(Plain):
 
 class First(Plain):
     @hookimpl(tryfirst=True)
-    def connection_opened(self, connection: Any) -> None: ...
+    def connection_closed(self, connection: Any) -> None: ...
 
 
 def order(host: PluginHost) -> list[str]:
-    return [call.plugin.name for call in host.calls("connection_opened")]
+    return [call.plugin.name for call in host.calls(hookspecs.connection_closed)]
 
 
 # --- order ---------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_a_plugin_without_what_it_needs_is_refused() -> None:
 def test_a_hook_that_nobody_implements_is_an_empty_list() -> None:
     host = loaded(plugins__enable=[])
 
-    assert {hook: host.calls(hook) for hook in host.hook_names()} == {hook: [] for hook in host.hook_names()}
+    assert {hook: host.implementations(hook) for hook in host.hook_names} == {hook: [] for hook in host.hook_names}
 
 
 class Misspelt(Plain):
@@ -118,7 +118,7 @@ class Wrapper(Plain):
 
 
 class Failing(Plain):
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, broker: Context) -> None:
         raise OSError("the file of rules is gone")
 
 
@@ -137,6 +137,9 @@ def test_what_does_not_fit_is_an_error_at_the_start(plugin_class: type, complain
     assert raised.value.plugin == "x"
 
 
+KINDS = {name: kind_of(specification) for name, specification in specifications_in(hookspecs).items()}
+
+
 def _waiting_class(hook: str) -> type:
     async def implementation(self: Any) -> None: ...
 
@@ -145,20 +148,20 @@ def _waiting_class(hook: str) -> type:
 
 
 # Classes that the host can import by name, one for each hook.
-globals().update({f"Waiting_{hook}": _waiting_class(hook) for hook in PluginHost.hook_names()})
+globals().update({f"Waiting_{hook}": _waiting_class(hook) for hook in KINDS})
 
 
-@pytest.mark.parametrize("hook", sorted(PLAIN_ONLY))
+@pytest.mark.parametrize("hook", [hook for hook, kind in KINDS.items() if kind and not kind.may_wait])
 def test_a_hook_whose_answer_is_needed_at_once_must_be_plain(hook: str) -> None:
     with pytest.raises(PluginError, match=f"{hook} must be a plain def, since its answer is needed at once"):
         loaded(plugins__enable=["x"], plugins__x__from=f"{__name__}:Waiting_{hook}")
 
 
-@pytest.mark.parametrize("hook", sorted(set(PluginHost.hook_names()) - PLAIN_ONLY))
+@pytest.mark.parametrize("hook", [hook for hook, kind in KINDS.items() if kind and kind.may_wait])
 def test_the_other_hooks_may_be_async(hook: str) -> None:
     host = loaded(plugins__enable=["x"], plugins__x__from=f"{__name__}:Waiting_{hook}")
 
-    assert [call.is_async for call in host.calls(hook)] == [True]
+    assert [call.is_async for call in host.implementations(hook)] == [True]
 
 
 # --- settings ------------------------------------------------------------------------------

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verniermq.kernel.jsonfile import DamagedJson, JsonFile, object_keyed_map, parse_fastjson
+from verniermq.kernel.jsonlimits import FROM_PEER, FROM_SERVER, parse_json
+from verniermq.kernel.tables import jsonfile
+from verniermq.kernel.tables.jsonfile import DamagedJson, JsonFile, object_keyed_map, parse_fastjson
 
 APACHE_OFFSETS = """{
 	"dataVersion":{
@@ -108,6 +113,122 @@ def test_arbitrary_text_gives_a_value_or_a_value_error(text: str | bytes) -> Non
         parse_fastjson(text)
     except ValueError:
         pass
+
+
+# --- how much is read ----------------------------------------------------------------------
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions of the parser were called: the work, whatever the machine."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == jsonfile.__file__
+
+    sys.setprofile(count)
+    try:
+        work()
+    except ValueError:
+        pass
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def doubling(steps: int) -> str:
+    """Two references to what has two references to what …"""
+    lines = ['"a0":[1]', *[f'"a{n}":[{{"$ref":"$.a{n - 1}"}},{{"$ref":"$.a{n - 1}"}}]' for n in range(1, steps)]]
+    return "{" + ",".join(lines) + "}"
+
+
+@pytest.mark.parametrize("steps", [16, 20])
+def test_references_that_double_at_every_step_are_given_up_after_a_bounded_number(steps: int) -> None:
+    if steps == 16:  # the least that is too much: small enough to be counted to its end
+        assert calls_of(lambda: parse_fastjson(doubling(steps))) < 8 * FROM_PEER.slow_values
+
+    with pytest.raises(ValueError, match="references"):
+        parse_fastjson(doubling(steps))
+
+
+def test_a_long_path_is_walked_once_however_often_it_is_referred_to() -> None:
+    nested: dict[str, Any] = {"end": 1}
+    for _ in range(20):
+        nested = {"key": nested}
+    reference = {"$ref": "$" + ".key" * 20 + ".end"}
+    text = json.dumps({**nested, "list": [reference] * 2000})
+
+    steps = 0
+    walk = jsonfile._PATH_STEP
+
+    class Counting:
+        def match(self, text: str, at: int) -> Any:
+            nonlocal steps
+            steps += 1
+            return walk.match(text, at)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonfile, "_PATH_STEP", Counting())
+        found = parse_fastjson(text)
+
+    assert found["list"] == [1] * 2000
+    assert steps == 21
+
+
+@pytest.mark.parametrize("text", ["[" * 40 + "]" * 40, "{0:" * 40 + "1" + "}" * 40, '{"a":' * 40 + "1" + "}" * 40])
+def test_what_is_nested_too_deep_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="32 levels"):
+        parse_fastjson(text)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: data.decode()])
+def test_a_depth_that_is_allowed_is_read_from_any_kind_of_text(kind: Callable[[bytes], Any]) -> None:
+    deepest = b"[" * 32 + b"]" * 32
+
+    assert parse_json(kind(deepest)) == parse_fastjson(kind(deepest)) == json.loads(deepest)
+    with pytest.raises(ValueError, match="32 levels"):
+        parse_json(kind(b"[" + deepest + b"]"))
+
+
+def test_a_text_of_too_many_values_is_refused_before_it_is_parsed() -> None:
+    many = "[" + "[]," * 100_000 + "1]"
+
+    for parse in (parse_json, parse_fastjson):
+        with pytest.raises(ValueError, match="values; at most 100000 are read"):
+            parse(many)
+
+    assert len(parse_json(many, FROM_SERVER)) == 100_001
+
+
+def test_of_the_dialect_fewer_values_are_read_since_each_takes_longer() -> None:
+    many = "{" + ",".join(f"{n}:0" for n in range(50_000)) + "}"
+
+    assert calls_of(lambda: parse_fastjson(many)) < 8 * FROM_PEER.slow_values
+    with pytest.raises(ValueError, match="at most 10000 values"):
+        parse_fastjson(many)
+    assert len(parse_fastjson(many, FROM_SERVER)) == 50_000
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 30, "-" + "9" * 30, "9" * 5000, "1" * 5000 + ".5", "٣"])
+def test_a_number_that_could_not_be_written_again_is_refused(number: str) -> None:
+    with pytest.raises(ValueError, match="expected a"):
+        parse_fastjson(f"{{0:{number}}}")
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    with pytest.raises(ValueError, match="surrogate"):
+        parse_fastjson(r'{0:"\ud800"}')
+    with pytest.raises(ValueError, match="surrogate"):
+        parse_fastjson(r'{"\udfff":1}')
+
+    assert parse_fastjson(r'{0:"\ud83d\ude00"}') == {"0": "\N{GRINNING FACE}"}
+
+
+def test_our_own_files_are_read_whatever_their_length(file: JsonFile) -> None:
+    queues = {str(n): n for n in range(150_000)}
+    file.save({"offsetTable": queues})
+
+    assert file.load() == {"offsetTable": queues}
 
 
 # --- files ---------------------------------------------------------------------------------

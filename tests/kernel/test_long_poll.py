@@ -7,8 +7,11 @@ import pytest
 
 from tests.kernel.pulling import COMMIT, INCLUDED, SUSPEND, Waiting, until
 from tests.plugins.peer import Peer, peer
-from verniermq.kernel import ManualClock, ResponseCode, TopicConfig, connect, decode_records
-from verniermq.kernel.testing import running_broker
+from tests.work import WorkPerTurn
+from verniermq.kernel import MATCH_ALL, ManualClock, ResponseCode, TopicConfig, connect, decode_records
+from verniermq.kernel.handlers.longpoll import BYTES_PER_PULL, PULLS_PER_STEP, HeldPull
+from verniermq.kernel.handlers.pull import PullHandler
+from verniermq.testing import running_broker
 
 
 async def test_a_message_wakes_the_pull_that_waits_for_it() -> None:
@@ -45,9 +48,7 @@ async def test_only_a_message_that_matches_wakes_it(
         broker.topics.put(TopicConfig("orders"))
         waiting = Waiting()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(
-                waiting.run, client, "orders", 0, {"subscription": expression, "expressionType": kind}
-            )
+            tasks.start_soon(waiting.run, client, "orders", 0, {"subscription": expression, "expressionType": kind})
             await until(lambda: len(broker.held_pulls) == 1)
             await client.sent("orders", b"wrong", **wrong)
             await client.sent("orders", b"wrong", **wrong)
@@ -177,3 +178,111 @@ async def test_a_broker_that_stops_answers_those_who_wait() -> None:
 
     assert waiting.answer is not None
     assert waiting.answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+# --- many pulls ----------------------------------------------------------------------------
+
+
+class CountedPull(HeldPull):
+    """Counts how often it is compared with another one."""
+
+    comparisons = 0
+    __hash__ = HeldPull.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedPull.comparisons += 1
+        return self is other
+
+
+async def test_a_lost_connection_takes_its_pulls_along_without_comparing_them() -> None:
+    CountedPull.comparisons = 0
+    async with running_broker(clock=ManualClock(), plugins__enable=[]) as broker:
+        client = await connect(broker.address)
+        await until(lambda: broker.server.connections)
+        (connection,) = broker.server.connections
+        deadline = broker.clock.monotonic() + 20
+        for _ in range(500):
+            broker.held_pulls.hold(CountedPull("orders", 0, 0, MATCH_ALL, deadline, connection, lambda: None))
+        client.close()
+        await until(lambda: len(broker.held_pulls) == 0)
+
+    assert CountedPull.comparisons < 500
+
+
+async def test_a_message_that_wakes_hundreds_of_pulls_lets_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = WorkPerTurn().watch(monkeypatch, PullHandler, "_execute_again")
+    async with running_broker(clock=ManualClock(), plugins__enable=[]) as broker, peer(broker.address) as client:
+        broker.topics.put(TopicConfig("orders"))
+        pulls = [Waiting() for _ in range(300)]
+        async with anyio.create_task_group() as tasks:
+            for waiting in pulls:
+                tasks.start_soon(waiting.run, client, "orders", 0, {})
+            await until(lambda: len(broker.held_pulls) == 300)
+            await client.sent("orders", b"new")
+
+    assert answers.total == 300
+    assert answers.most <= PULLS_PER_STEP
+    assert all(waiting.answer is not None and waiting.answer.code == ResponseCode.SUCCESS for waiting in pulls)
+
+
+async def test_a_large_message_that_wakes_many_pulls_lets_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, body = WorkPerTurn().watch(monkeypatch, PullHandler, "_execute_again"), bytes(1024 * 1024)
+    async with running_broker(clock=ManualClock(), plugins__enable=[]) as broker, peer(broker.address) as client:
+        broker.topics.put(TopicConfig("orders"))
+        pulls = [Waiting() for _ in range(40)]
+        async with anyio.create_task_group() as tasks:
+            for waiting in pulls:
+                tasks.start_soon(waiting.run, client, "orders", 0, {})
+            await until(lambda: len(broker.held_pulls) == 40)
+            await client.sent("orders", body)
+
+    assert answers.total == 40
+    assert answers.most * len(body) <= PULLS_PER_STEP * BYTES_PER_PULL
+    assert all(waiting.answer is not None and waiting.answer.code == ResponseCode.SUCCESS for waiting in pulls)
+
+
+async def test_a_message_that_hundreds_of_pulls_do_not_want_lets_others_have_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = WorkPerTurn().watch(monkeypatch, HeldPull, "wants")
+    async with (
+        running_broker(clock=ManualClock(), plugins__enable=["filter"]) as broker,
+        peer(broker.address) as client,
+    ):
+        broker.topics.put(TopicConfig("orders"))
+        async with anyio.create_task_group() as tasks:
+            for _ in range(300):
+                tasks.start_soon(Waiting().run, client, "orders", 0, {"subscription": "red"})
+            await until(lambda: len(broker.held_pulls) == 300)
+            await client.sent("orders", TAGS="blue")
+            await until(lambda: looks.total == 300)
+            assert len(broker.held_pulls) == 300
+            tasks.cancel_scope.cancel()
+
+    assert looks.most <= PULLS_PER_STEP
+
+
+async def test_pulls_beyond_the_limit_of_a_connection_are_refused() -> None:
+    settings = {"pull__max_held_per_connection": 2, "pull__max_held": 3}
+    async with (
+        running_broker(clock=ManualClock(), plugins__enable=[], **settings) as broker,
+        peer(broker.address) as client,
+        peer(broker.address) as other,
+        anyio.create_task_group() as tasks,
+    ):
+        broker.topics.put(TopicConfig("orders"))
+        for _ in range(2):
+            tasks.start_soon(Waiting().run, client, "orders", 0, {})
+        await until(lambda: len(broker.held_pulls) == 2)
+
+        refused = Waiting()
+        await refused.run(client, "orders", 0, {})
+        assert refused.answer is not None
+        assert refused.answer.code == ResponseCode.SYSTEM_BUSY
+        assert "raise max_held_per_connection in [pull]" in refused.answer.remark
+
+        tasks.start_soon(Waiting().run, other, "orders", 0, {})
+        await until(lambda: len(broker.held_pulls) == 3)
+        await refused.run(other, "orders", 0, {})
+        assert "raise max_held in [pull]" in refused.answer.remark
+        tasks.cancel_scope.cancel()

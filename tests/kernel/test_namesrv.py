@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import base64
+import logging
+import tomllib
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from click.testing import CliRunner
 
 from tests.kernel.pulling import until
+from tests.plugins.documented import blocks
 from tests.plugins.peer import Peer, peer
-from verniermq.kernel import Broker, Command, ManualClock, RequestCode, RequestRefused, ResponseCode
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel import (
+    Broker,
+    Command,
+    ConfigError,
+    ManualClock,
+    NoPermission,
+    RequestCode,
+    RequestRefused,
+    ResponseCode,
+    connect,
+)
+from verniermq.kernel.config import load
+from verniermq.kernel.config.structure import structure
+from verniermq.kernel.remoting.signature import digest
+from verniermq.plugins.namesrv import Config
+from verniermq.plugins.namesrv.command import namesrv
+from verniermq.plugins.namesrv.keyvalues import MOST_ENTRIES, KeyValueTable
+from verniermq.plugins.namesrv.peers import SIGNATURE, TIME, Peers, sign
 from verniermq.plugins.namesrv.server import NameServer
+from verniermq.testing import running_broker
 
 EXAMPLE = bytes.fromhex(
     "78 da 63 60 60 b0 a8 56 4a ce 2f cd 2b 49 2d 52 b2 32 d0 51 2a 2e 49 2c 49 0d 4b 2d 2a ce cc cf"
@@ -27,8 +50,11 @@ VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 1700000000000}
 
 
 @asynccontextmanager
-async def name_server(clock: ManualClock | None = None) -> AsyncIterator[tuple[NameServer, Peer]]:
-    server = NameServer(clock or ManualClock())
+async def name_server(
+    clock: ManualClock | None = None, brokers: Sequence[str] = (), secret: str = ""
+) -> AsyncIterator[tuple[NameServer, Peer]]:
+    clock = clock or ManualClock()
+    server = NameServer(clock, peers=Peers(brokers, secret, clock.now_ms))
     await server.start("127.0.0.1", 0)
     async with peer(f"127.0.0.1:{server.port}") as client:
         yield server, client
@@ -48,6 +74,13 @@ async def register(client: Peer, body: bytes, name: str = "b-0", **fields: objec
         "haServerAddr": f"{name}.example:10912", "compressed": "false", "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF,
     }  # fmt: skip
     return await client.ask(RequestCode.REGISTER_BROKER, body, **{**usual, **fields})
+
+
+def signed(command: Command, key: str, secret: str) -> Command:
+    """As a client with an account of access control does it."""
+    command.ext["AccessKey"] = key
+    command.ext["Signature"] = base64.b64encode(digest(secret.encode(), command.ext, command.body)).decode()
+    return command
 
 
 async def route(client: Peer, topic: str) -> dict[str, Any] | None:
@@ -365,3 +398,379 @@ async def test_without_the_plugin_the_broker_says_that_it_has_no_name_server() -
     async with running_broker(plugins__disable=["namesrv"]) as broker:
         assert isinstance(broker, Broker)
         assert broker.name_servers == []
+
+
+# --- who may register ---------------------------------------------------------------------
+
+SECRET = "a secret of ours"
+
+
+async def test_nobody_can_remove_or_replace_the_broker_that_carries_the_name_server() -> None:
+    """A stranger says goodbye for it, registers as it, and as another id at its address."""
+    async with running_broker() as broker, peer(broker.address) as client, peer(broker.name_servers[0]) as stranger:
+        await client.sent("orders")
+        before = await route(stranger, "orders")
+        goodbye = await stranger.ask(
+            RequestCode.UNREGISTER_BROKER, brokerName="broker-a", brokerAddr=broker.address, brokerId=0,
+            clusterName="DefaultCluster",
+        )  # fmt: skip
+        fake = await register(stranger, plain("orders"), "broker-a")
+        at_its_address = await register(stranger, plain("orders"), "broker-a", brokerId=1, brokerAddr=broker.address)
+        lowest = await register(stranger, plain("orders"), "broker-a", brokerId=-1)
+
+        assert [goodbye.code, fake.code, at_its_address.code] == [ResponseCode.NO_PERMISSION] * 3
+        assert "broker 'broker-a' with id 0 carries this name server and stays in it" in goodbye.remark
+        assert f"at {broker.address} carries this name server, and nobody else can register as it" in fake.remark
+        assert "field 'brokerId' is -1" in lowest.remark
+        assert await route(stranger, "orders") == before
+
+        slave = await register(stranger, plain("other"), "broker-a", brokerId=1)
+        assert slave.ext["masterAddr"] == broker.address, "another id of its name is welcome from this machine"
+
+
+async def test_a_route_of_the_broker_that_carries_the_name_server_cannot_be_dropped_by_others() -> None:
+    async with running_broker() as broker, peer(broker.address) as client, peer(broker.name_servers[0]) as stranger:
+        await client.sent("orders")
+        await register(stranger, plain("orders"), "b-1")
+        await stranger.ask_well(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="orders")
+        assert _names(await route(stranger, "orders")) == {"broker-a"}
+        await stranger.ask_well(
+            RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="orders", clusterName=broker.configuration.broker.cluster
+        )
+        assert _names(await route(stranger, "orders")) == {"broker-a"}
+
+
+async def test_an_entry_that_got_lost_all_the_same_is_there_again_and_nothing_else_changes() -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, peer(broker.address) as client:
+        await client.sent("orders")
+        await client.sent("payments")
+        table = broker.host.active["namesrv"].instance.embedded.table
+        table.set_write_permission("broker-a", may_write=False)
+        del table._brokers["broker-a"]
+        table.drop_topic("orders")
+        await clock.advance(31)
+
+        found = table.route("orders")
+        assert found is not None
+        assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}
+        assert table.route("payments")["queueDatas"][0]["perm"] == 4, "what an operator took away stays away"
+
+
+@pytest.mark.parametrize("settings", [{"brokers": ["10.9.8.7", "fd00::/8"]}, {"secret": SECRET}])
+async def test_with_addresses_or_a_secret_set_only_those_are_taken(settings: dict[str, Any]) -> None:
+    async with name_server(**settings) as (server, client):
+        refused = [
+            await register(client, plain("T")),
+            await client.ask(RequestCode.UNREGISTER_BROKER, brokerName="b", brokerAddr="a:1", brokerId=0),
+            await client.ask(RequestCode.BROKER_HEARTBEAT, brokerName="b", brokerAddr="a:1"),
+            await client.ask(RequestCode.QUERY_DATA_VERSION, brokerName="b", brokerAddr="a:1"),
+        ]
+
+        assert [answer.code for answer in refused] == [ResponseCode.NO_PERMISSION] * 4
+        assert "REGISTER_BROKER (103) from 127.0.0.1 is not taken" in refused[0].remark
+        assert "or the same secret on both sides, in [plugins.namesrv]" in refused[0].remark
+        assert SECRET not in refused[0].remark
+        assert server.table.broker_names() == []
+
+
+@pytest.mark.parametrize("network", ["127.0.0.1", "127.0.0.0/8", "::ffff:0:0/96 127.0.0.1"])
+async def test_a_broker_of_an_address_that_is_set_is_taken(network: str) -> None:
+    async with name_server(brokers=network.split(" ")) as (server, client):
+        assert (await register(client, plain("T"))).code == ResponseCode.SUCCESS
+        assert server.table.broker_names() == ["b-0"]
+
+
+@pytest.mark.parametrize("far", ["10.0.0.5", "192.168.1.1", "2001:db8::1", "::ffff:10.0.0.5", "0.0.0.0"])
+def test_without_either_only_this_machine_is_taken(far: str) -> None:
+    peers = Peers((), "", ManualClock().now_ms)
+    registration = Command.request(RequestCode.REGISTER_BROKER)
+
+    for near in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
+        assert not peers.know(registration, near), "taken, though nobody knows it"
+    with pytest.raises(NoPermission, match=r"is not taken: this name server takes brokers of this machine only"):
+        peers.know(registration, far)
+
+
+async def test_whom_a_name_server_takes_is_said_at_its_start(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running_broker():
+        pass
+    async with running_broker(plugins__namesrv__brokers=["10.0.0.0/8"], plugins__namesrv__secret=SECRET):
+        pass
+
+    assert "it takes brokers of this machine only; for another one put its address into brokers" in caplog.text
+    assert "it takes brokers from 10.0.0.0/8 and brokers that know the secret" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def signed_registration(secret: str, now_ms: int) -> Command:
+    body = plain("T")
+    ext = {
+        "brokerName": "b-0", "brokerAddr": "b-0.example:10911", "clusterName": "c1", "brokerId": "0",
+        "compressed": "false", "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+    }  # fmt: skip
+    command = Command.request(RequestCode.REGISTER_BROKER, ext, body)
+    sign(command, secret, now_ms)
+    return command
+
+
+async def test_a_signature_is_of_this_request_by_this_secret_at_this_time() -> None:
+    clock = ManualClock()
+    async with name_server(clock, secret=SECRET) as (server, client):
+
+        async def answer(command: Command) -> tuple[int, str]:
+            answered = await client.connection.request(command)
+            return answered.code, answered.remark
+
+        now = clock.now_ms()
+        wrong = signed_registration("another secret", now)
+        moved = signed_registration(SECRET, now)
+        moved.ext["brokerAddr"] = "evil.example:10911"
+        other = signed_registration(SECRET, now)
+        other.body = plain("U")
+        unregister = signed_registration(SECRET, now)
+        unregister.code = RequestCode.UNREGISTER_BROKER
+        for command in (wrong, moved, other, unregister):
+            code, remark = await answer(command)
+            assert code == ResponseCode.NO_PERMISSION
+            assert "is wrong; give both sides the same secret" in remark
+        for seconds in (-301, 301):
+            code, remark = await answer(signed_registration(SECRET, now + seconds * 1000))
+            assert code == ResponseCode.NO_PERMISSION
+            assert f"was signed {-seconds} s ago by this machine's clock" in remark
+        for field in ("", "x"):
+            without = signed_registration(SECRET, now)
+            without.ext[TIME], without.ext[SIGNATURE] = field, "é"
+            assert (await answer(without))[0] == ResponseCode.NO_PERMISSION
+        assert server.table.broker_names() == []
+
+        assert (await answer(signed_registration(SECRET, now)))[0] == ResponseCode.SUCCESS
+
+
+async def test_a_broker_with_the_secret_registers_and_says_goodbye_and_never_sends_the_secret() -> None:
+    clock = ManualClock()
+    async with name_server(clock, secret=SECRET) as (server, asking):
+        address = f"127.0.0.1:{server.port}"
+        async with running_broker(clock=clock, broker__namesrv=[address], plugins__namesrv__secret=SECRET) as broker:
+            found = await _wait_for_route(asking, "TBW102", {"broker-a"})
+            assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}
+            assert SECRET not in repr(broker.configuration)
+        assert await route(asking, "TBW102") is None
+    command = signed_registration(SECRET, 0)
+    assert SECRET.encode() not in command.encode()
+
+
+async def test_the_higher_term_wins_and_an_earlier_one_is_told_so() -> None:
+    def of_term(term: int) -> bytes:
+        data = {"dataVersion": {**VERSION, "stateVersion": term}, "topicConfigTable": {"T": {"topicName": "T"}}}
+        return orjson.dumps({"topicConfigSerializeWrapper": data})
+
+    async with name_server() as (server, client):
+        for term, address in ((3, "one:1"), (3, "two:1"), (5, "three:1")):
+            answer = await register(client, of_term(term), brokerAddr=address)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        stale = await register(client, of_term(4), brokerAddr="two:1")
+        again = await register(client, of_term(2), brokerAddr="three:1")
+
+        assert stale.code == ResponseCode.SYSTEM_ERROR
+        assert "broker 'b-0' with id 0 is at three:1, of term 5 (stateVersion)" in stale.remark
+        assert "the one at two:1, of term 4, was replaced by it" in stale.remark
+        assert again.code == ResponseCode.SUCCESS, "the same process may begin anew"
+        assert server.table.members("b-0")[0].address == "three:1"
+
+
+async def test_a_broker_registers_again_at_once_when_its_connection_breaks() -> None:
+    async with name_server() as (server, asking):
+        address = f"127.0.0.1:{server.port}"
+        async with running_broker(clock=(clock := ManualClock()), broker__namesrv=[address]):
+            await _wait_for_route(asking, "TBW102", {"broker-a"})
+            await clock.advance(2)
+            first = server.table.members("broker-a")[0].connection
+            assert first is not None
+            first.abort()
+            await first.wait_closed()
+            await _wait_for_route(asking, "TBW102", {"broker-a"})
+
+            assert server.table.members("broker-a")[0].connection is not first
+
+
+ACCOUNTS = {
+    "shop": {"secret": "s-long-secret", "default_topic": "PUB|SUB"},
+    "root": {"secret": "r-long-secret", "admin": True},
+}
+CHANGES: dict[RequestCode, dict[str, str]] = {
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: {"topic": "orders"},
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: {"brokerName": "broker-a"},
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: {"brokerName": "broker-a"},
+    RequestCode.PUT_KV_CONFIG: {"namespace": "n", "key": "k", "value": "v"},
+    RequestCode.DELETE_KV_CONFIG: {"namespace": "n", "key": "k"},
+}
+
+
+@pytest.mark.parametrize("code", CHANGES, ids=lambda code: code.name)
+async def test_with_access_control_a_change_takes_an_administrator(code: RequestCode) -> None:
+    settings: dict[str, Any] = {"plugins__enable": ["default", "acl"], "plugins__acl__accounts": ACCOUNTS}
+    async with running_broker(**settings) as broker, peer(broker.name_servers[0]) as client:
+        unsigned = await client.ask(code, **CHANGES[code])
+        by = {}
+        for key, account in ACCOUNTS.items():
+            command = Command.request(code, dict(CHANGES[code]))
+            by[key] = await client.connection.request(signed(command, key, str(account["secret"])))
+        found = await route(client, "TBW102")
+
+    assert unsigned.code == by["shop"].code == ResponseCode.NO_PERMISSION
+    assert "takes an administrator, and account 'shop' is none" in by["shop"].remark
+    assert by["root"].code == ResponseCode.SUCCESS, by["root"].remark
+    assert found is not None, "to ask takes nothing"
+
+
+async def test_with_access_control_brokers_are_taken_by_address_secret_or_account() -> None:
+    settings: dict[str, Any] = {"plugins__enable": ["default", "acl"], "plugins__acl__accounts": ACCOUNTS}
+    async with running_broker(**settings) as broker, peer(broker.name_servers[0]) as client:
+        near = await register(client, plain("T"))
+        assert near.code == ResponseCode.NO_PERMISSION, "this machine is no account"
+        assert "REGISTER_BROKER (103) from 127.0.0.1" in near.remark
+    async with (
+        running_broker(**settings, plugins__namesrv__brokers=["127.0.0.1"]) as broker,
+        peer(broker.name_servers[0]) as client,
+    ):
+        assert (await register(client, plain("T"))).code == ResponseCode.SUCCESS
+    async with running_broker(**settings, plugins__namesrv__secret=SECRET) as broker:
+        secret = {"broker__name": "two", "broker__namesrv": broker.name_servers, "plugins__namesrv__secret": SECRET}
+        async with running_broker(**secret), peer(broker.name_servers[0]) as asking:
+            await _wait_for_route(asking, "TBW102", {"broker-a", "two"})
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("brokers = ['10.0.0.0/99']", "addresses and networks, such as"),
+        ("secret = 'short'", "8 characters or more"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(table: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        structure(Config, tomllib.loads(table), "plugins.namesrv", "broker.toml", {})
+    assert "short'" not in str(refused.value)
+
+
+def test_the_page_shows_settings_that_can_be_used(tmp_path: Path) -> None:
+    shown = blocks("namesrv", "toml")
+    assert len(shown) == 4
+    for number, text in enumerate(shown):
+        (tmp_path / f"{number}.toml").write_text(text)
+        settings = load(tmp_path / f"{number}.toml", environ={}).plugin("namesrv", Config)
+        assert (settings == Config()) == (number == 0), "the first block shows the defaults"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--allow", "everybody"], "'everybody' does not appear to be an IPv4 or IPv6 network"),
+        (["--secret-file", "secret"], "secret: the secret has 5 characters; 8 or more"),
+    ],
+)
+def test_the_command_refuses_what_would_let_in_nobody_or_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_text("short\n")
+
+    result = CliRunner().invoke(namesrv, ["--port", "0", *options])
+
+    assert result.exit_code == 1
+    assert said in result.output
+
+
+async def test_the_key_value_table_is_bounded_and_has_room_again_after_a_deletion() -> None:
+    async with running_broker() as broker:
+        connection = await connect(broker.name_servers[0])
+
+        async def put(key: str, value: str, namespace: str = "n") -> Command:
+            fields = {"namespace": namespace, "key": key, "value": value}
+            return await connection.request(Command.request(RequestCode.PUT_KV_CONFIG, fields), 30)
+
+        taken = 0
+        while (refused := await put(f"large-{taken}", "v" * 60_000)).code == ResponseCode.SUCCESS:
+            taken += 1
+            assert taken < 100
+        fields = {"namespace": "n", "key": "large-0"}
+        await connection.request(Command.request(RequestCode.DELETE_KV_CONFIG, fields), 30)
+        again = await put("large-again", "v" * 60_000)
+        connection.close()
+
+    assert taken == 4 * 1024 * 1024 // 60_009
+    assert "the key-value table has no room for 'large-69' in namespace 'n'" in refused.remark
+    assert again.code == ResponseCode.SUCCESS
+
+
+def test_the_key_value_table_counts_its_entries() -> None:
+    table = KeyValueTable()
+    for number in range(MOST_ENTRIES):
+        table.put("n", str(number), "")
+    table.put("n", "0", "replaced")
+    with pytest.raises(NoPermission, match="no room for 'one more'"):
+        table.put("n", "one more", "")
+    table.delete("n", "1")
+    table.delete("n", "1")
+    table.put("n", "one more", "")
+    assert (table.get("n", "0"), table.get("n", "1"), table.namespace("m")) == ("replaced", None, None)
+
+
+# --- settings, and topics told by others ---------------------------------------------------
+
+
+async def test_a_name_servers_switches_can_be_seen_and_changed() -> None:
+    async with name_server() as (_, client):
+
+        async def change(text: str) -> Command:
+            return await client.ask(RequestCode.UPDATE_NAMESRV_CONFIG, text.encode())
+
+        shown = (await client.ask_well(RequestCode.GET_NAMESRV_CONFIG)).body.decode().splitlines()
+        assert {"enableAllTopicList=true", "orderMessageEnable=true", "supportActingMaster=false"} <= set(shown)
+
+        assert (await change("enableAllTopicList=false\nenableTopicList=false\n")).code == 0
+        refused = await client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        by_cluster = await client.ask(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="x")
+        assert (refused.code, by_cluster.code) == (ResponseCode.NO_PERMISSION, ResponseCode.NO_PERMISSION)
+        assert "updateNamesrvConfig -k enableAllTopicList -v true" in refused.remark
+        assert (await change("enableAllTopicList=true")).code == 0
+        await client.ask_well(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+
+        assert "cannot change" in (await change("orderMessageEnable=false\nclusterTest=true")).remark
+        assert "did you mean 'orderMessageEnable'" in (await change("orderMessageEnabled=true")).remark
+        assert "expected true or false" in (await change("orderMessageEnable=1")).remark
+        assert "orderMessageEnable=true" in (await client.ask_well(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
+
+
+async def test_orders_of_topics_can_be_kept_back() -> None:
+    async with name_server() as (_, client):
+        await client.ask_well(RequestCode.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T", value="b:4")
+        await register(client, plain("T"))
+        told = orjson.loads((await client.ask_well(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).body)
+        assert told["orderTopicConf"] == "b:4"
+        await client.ask_well(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=false")
+        told = orjson.loads((await client.ask_well(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).body)
+        assert "orderTopicConf" not in told
+
+
+async def test_a_topic_can_be_registered_by_somebody_else() -> None:
+    async with name_server() as (server, client):
+        await register(client, plain("T"))
+        (name,) = server.table.broker_names()
+        queues = [
+            {"brokerName": name, "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicSysFlag": 0},
+            {"brokerName": "nobody", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicSysFlag": 0},
+        ]
+        body = orjson.dumps({"brokerDatas": [], "queueDatas": queues})
+        await client.ask_well(RequestCode.REGISTER_TOPIC_IN_NAMESRV, body, topic="told")
+        await client.ask_well(RequestCode.REGISTER_TOPIC_IN_NAMESRV, body, topic="T")
+
+        route = orjson.loads((await client.ask_well(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="told")).body)
+        assert [(data["brokerName"], data["readQueueNums"]) for data in route["queueDatas"]] == [(name, 3)]
+        known = orjson.loads((await client.ask_well(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).body)
+        assert known["queueDatas"][0]["readQueueNums"] == 4, "what the broker said of it stays"
+        for bad in (b"", b"{}", b'{"queueDatas":[{}]}', b'{"queueDatas":[{"brokerName":"x","readQueueNums":-1}]}'):
+            refused = await client.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, bad, topic="bad")
+            assert refused.code == ResponseCode.INVALID_PARAMETER

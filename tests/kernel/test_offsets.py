@@ -8,9 +8,10 @@ import orjson
 import pytest
 
 from tests.plugins.peer import Peer, peer
-from verniermq.kernel import ManualClock, RequestCode, ResponseCode, TopicConfig
-from verniermq.kernel.dispatch.offsets import COMMITS_PER_VERSION
-from verniermq.kernel.testing import running_broker
+from tests.work import WorkPerTurn
+from verniermq.kernel import ITEMS_PER_STEP, ConsumerOffsets, ManualClock, RequestCode, ResponseCode, TopicConfig
+from verniermq.kernel.tables.offsets import COMMITS_PER_VERSION
+from verniermq.testing import running_broker
 
 
 async def commit(client: Peer, offset: object, queue: object = 0, **fields: object) -> int:
@@ -68,7 +69,7 @@ async def test_a_new_group_on_an_old_queue_decides_for_itself() -> None:
 async def test_a_new_group_decides_for_itself_where_the_first_message_is_long_out_of_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("verniermq.kernel.handlers.offsets.RECENT_SHARE_OF_MEMORY", 1e-12)  # a machine of few bytes
+    monkeypatch.setattr("verniermq.kernel.store.store.RECENT_BYTES", 12)  # a machine of few bytes
     async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
         await client.sent("orders")
 
@@ -167,3 +168,69 @@ async def test_offsets_by_time() -> None:
         assert answer.ext["timestamp"] == "1000000"
         answer = await client.ask_well(RequestCode.GET_EARLIEST_MSG_STORETIME, topic="orders", queueId=1)
         assert answer.ext["timestamp"] == "-1"
+
+
+# --- many ---------------------------------------------------------------------------------
+
+
+class Name(str):
+    """A name that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+
+async def test_the_topics_of_a_group_are_found_without_a_search() -> None:
+    async with running_broker(plugins__enable=[]) as broker:
+        for number in range(200):
+            broker.offsets.commit(Name(f"group-{number}"), Name("orders"), 0, 1)
+        Name.compared = 0
+
+        assert broker.offsets.topics_of("group-7") == ["orders"]
+        assert len(broker.offsets.groups_of("orders")) == 200
+        broker.offsets.forget(group="group-7")
+        assert broker.offsets.topics_of("group-7") == []
+        assert broker.offsets.committed("group-7", "orders", 0) is None
+        assert Name.compared < 50
+
+
+async def test_only_the_offsets_that_changed_are_written_out_anew_and_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = WorkPerTurn().watch(monkeypatch, ConsumerOffsets, "_write")
+    settings = {"offsets__persist_interval": 0.01}
+    async with running_broker(tmp_path, plugins__enable=[], **settings) as broker:
+        for number in range(1000):
+            broker.offsets.commit(f"group-{number}", "orders", 0, number)
+        await broker.offsets_document.saved()
+        broker.offsets.commit("group-7", "orders", 1, 70)
+        await broker.offsets_document.saved()
+        table = orjson.loads((tmp_path / "config" / "consumerOffset.json").read_bytes())["offsetTable"]
+
+    assert table["orders@group-7"] == {"0": 7, "1": 70}
+    assert len(table) == 1000
+    assert written.total == 1001
+    assert written.most <= ITEMS_PER_STEP
+
+
+async def test_offsets_beyond_the_limit_are_refused_with_its_name() -> None:
+    async with (
+        running_broker(plugins__enable=[], offsets__max_offsets=2) as broker,
+        peer(broker.address) as client,
+    ):
+        await client.sent("orders")
+        assert await commit(client, 1, 0) == ResponseCode.SUCCESS
+        assert await commit(client, 1, 1) == ResponseCode.SUCCESS
+        answer = await client.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="readers", topic="orders", queueId=2, commitOffset=1
+        )
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "2, as many as there may be; raise max_offsets in [offsets]" in answer.remark
+        assert await commit(client, 5, 1) == ResponseCode.SUCCESS
+
+        await client.ask_well(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="readers", cleanOffset="true")
+        assert await commit(client, 1, 2) == ResponseCode.SUCCESS

@@ -9,8 +9,21 @@ import pytest
 
 from tests.kernel.pulling import COMMIT, pull
 from tests.plugins.peer import Peer, peer
-from verniermq.kernel import Broker, Command, GroupConfig, Perm, RequestCode, ResponseCode, TopicConfig, decode_records
-from verniermq.kernel.testing import running_broker
+from tests.work import WorkPerTurn
+from verniermq.kernel import (
+    Broker,
+    Command,
+    GroupConfig,
+    PendingMessage,
+    Perm,
+    RequestCode,
+    ResponseCode,
+    TopicConfig,
+    decode_records,
+)
+from verniermq.kernel.handlers import pull as pulling
+from verniermq.kernel.handlers.pull import TESTED_PER_PULL
+from verniermq.testing import running_broker
 
 
 async def fill(client: Peer, count: int, topic: str = "orders", **properties: object) -> None:
@@ -275,3 +288,20 @@ async def test_a_pull_may_be_a_lite_one() -> None:
         )  # fmt: skip
 
     assert bodies(answer) == [b"0"]
+
+
+async def test_a_pull_has_its_filter_test_so_many_messages_and_says_how_far_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tested = WorkPerTurn().watch(monkeypatch, pulling, "properties_of")
+    async with running_broker(plugins__enable=["sql"]) as broker, peer(broker.address) as client:
+        broker.topics.put(TopicConfig("orders"))
+        messages = [PendingMessage("orders", 0, b"", {"price": "5"}) for _ in range(TESTED_PER_PULL + 10)]
+        broker.store.append_batch(messages)
+        broker.store.dispatch()
+
+        answer = await pull(client, offset=0, subscription="price > 10", expressionType="SQL92", maxMsgNums=1024)
+
+    assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert answer.ext["nextBeginOffset"] == str(TESTED_PER_PULL)
+    assert tested.most == TESTED_PER_PULL

@@ -9,7 +9,7 @@ import pytest
 
 from tests.plugins.peer import Peer, peer
 from verniermq.kernel import Perm, RequestCode, ResponseCode, TopicConfig, format_properties, parse_offset_message_id
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
 
 LONG = {
     "producerGroup": "producers", "topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
@@ -113,16 +113,21 @@ async def test_the_longest_and_the_oddest_legal_names_are_taken(name: str) -> No
         assert await client.bodies(name) == [b"hello"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
-    ],
+KERNELS_OWN = ("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
+CLOSED_BY_PLUGINS = (
+    "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
 )  # fmt: skip
-@pytest.mark.parametrize("plugins", [[], ["default"]])
-async def test_nobody_sends_to_the_broker_s_own_topics(name: str, plugins: list[str]) -> None:
-    async with running_broker(plugins__enable=plugins) as broker, peer(broker.address) as client:
+
+
+@pytest.mark.parametrize(
+    ("name", "plugins"),
+    [
+        *((name, ()) for name in KERNELS_OWN),
+        *((name, ("default",)) for name in (*KERNELS_OWN, *CLOSED_BY_PLUGINS)),
+    ],
+)
+async def test_nobody_sends_to_the_broker_s_own_topics(name: str, plugins: tuple[str, ...]) -> None:
+    async with running_broker(plugins__enable=list(plugins)) as broker, peer(broker.address) as client:
         assert (await client.send(name)).code == ResponseCode.NO_PERMISSION
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -10,26 +10,33 @@ import anyio
 import pytest
 
 from tests.kernel.enabling import enabled
+from tests.kernel.pulling import until
 from tests.plugins.peer import peer
-from verniermq.kernel import Broker, Declaration, ManualClock, PendingMessage, Service, hookimpl
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel import (
+    MATCH_ALL,
+    Context,
+    Declaration,
+    ManualClock,
+    PendingMessage,
+    Registry,
+    ResponseCode,
+    hookimpl,
+)
+from verniermq.kernel.handlers.longpoll import HeldPull
+from verniermq.testing import running_broker
 
 
 class Plugin:
     declaration: ClassVar = Declaration(api=1, summary="Has background work.", patience=1)
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, broker: Context) -> None:
+        self.clock = broker.clock
         self.starts: list[float] = []
         self.runs_for = 0.0
         self.ended = anyio.Event()
 
-    @hookimpl
-    def broker_created(self, broker: Broker) -> None:
-        self.clock = broker.clock
-
-    @hookimpl
-    def services(self) -> Iterable[Service]:
-        yield Service("work", self._work)
+    def setup(self, registry: Registry) -> None:
+        registry.service("work", self._work)
 
     async def _work(self) -> None:
         self.starts.append(self.clock.now())
@@ -100,3 +107,64 @@ async def test_a_service_ends_when_its_plugin_is_switched_off() -> None:
         assert broker.host.active["x"].state == "switched off"
         with anyio.fail_after(5):
             await broker.host.active["x"].instance.ended.wait()
+
+
+# --- the broker's own ---------------------------------------------------------------------
+
+
+async def test_a_task_of_a_plugin_that_raises_ends_only_itself(caplog: pytest.LogCaptureFixture) -> None:
+    async def stumble(why: str) -> None:
+        raise LookupError(why)
+
+    async with running_broker() as broker, peer(broker.address) as client:
+        broker.task_group.start_soon(stumble, "a row is gone")
+        await client.sent("orders", b"still here")
+        await until(lambda: broker.task_group.failures == 1)
+
+        assert await client.bodies("orders") == [b"still here"]
+    assert "LookupError: a row is gone" in caplog.text
+
+
+async def test_a_held_pull_that_cannot_be_answered_ends_only_itself() -> None:
+    clock = ManualClock()
+    answered: list[int] = []
+
+    def stumble() -> None:
+        raise LookupError("its queue is gone")
+
+    async with running_broker(clock=clock, plugins__enable=[]) as broker:
+        for number, resume in enumerate([stumble, lambda: answered.append(1), stumble, lambda: answered.append(2)]):
+            deadline = clock.monotonic() + 1 + number
+            broker.held_pulls.hold(HeldPull("orders", 0, 0, MATCH_ALL, deadline, None, resume))
+        await clock.advance(20)
+
+        assert answered == [1, 2]
+
+
+async def test_what_cannot_be_synced_is_not_taken_until_it_can(caplog: pytest.LogCaptureFixture) -> None:
+    """The store's work stumbles over something that is not the disk's refusal; nothing is acknowledged meanwhile."""
+
+    def stumble(descriptor: int) -> None:
+        raise RuntimeError("no thread is to be had")
+
+    clock = ManualClock()
+    async with running_broker(clock=clock, plugins__enable=[], store__flush="sync") as broker:
+        refusals = broker.store._refusals
+        async with peer(broker.address) as client:
+            await client.sent("orders", b"nought")  # its topic is saved, and waits for nothing any more
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", stumble)
+            patch.setattr(os, "fdatasync", stumble)
+            async with peer(broker.address) as client, anyio.create_task_group() as tasks:
+                tasks.start_soon(client.send, "orders", b"one")
+                await until(lambda: refusals)
+                answer = await client.send("orders", b"two")
+                tasks.cancel_scope.cancel()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "its work in the background failed" in answer.remark
+
+        await clock.advance(1)
+        await until(lambda: not refusals)
+        async with peer(broker.address) as client:
+            await client.sent("orders", b"three")
+    assert "the broker's own work failed work=store restart_in_s=1" in caplog.text

@@ -74,7 +74,8 @@ def test_the_heap_does_not_grow_with_what_is_stored_read_or_recovered(tmp_path: 
     assert sum(queue.max_offset for queue in recovered.queues()) == BEFORE + MORE
     for objects, kib in (grown(after_some, after_all), grown(after_all, after_recovery)):
         assert objects < MORE / 50
-        assert kib < MORE * 10 / 1024, "ten bytes for each message"
+        # The allocator keeps some megabytes of what recovery read; a message has 153 bytes in the log and its queue.
+        assert kib < MORE * 64 / 1024, "64 bytes for each message"
     recovered.close()
 
 

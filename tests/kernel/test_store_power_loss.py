@@ -13,6 +13,7 @@ import pytest
 from tests.kernel.commitlog import stores
 from tests.kernel.commitlog.powercut import Recorder
 from tests.kernel.commitlog.stores import abandon, open_store, pending
+from verniermq.kernel.commitlog import mapped
 from verniermq.kernel.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -48,8 +49,10 @@ async def produce(store: Store, recorder: Recorder, first: int, count: int, chan
 async def record(path: Path, flush: str, patch: pytest.MonkeyPatch, chance: random.Random) -> Recorder:
     """A life of a store: started, used, stopped, started again, used, still running when the power fails."""
     recorder = Recorder(path)
-    with recorder.active(patch):
+    with recorder.active(patch), patch.context() as changed:
         for life in range(2):
+            if life == 1:
+                changed.setattr(mapped, "AMPLE_ROOM", 1 << 62)  # so near the end of a disk, calls write the log
             store = open_store(path, flush=flush, **SETTINGS)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(store.run)

@@ -13,7 +13,17 @@ import pytest
 
 from tests.kernel.enabling import enabled
 from tests.plugins.peer import served
-from verniermq.kernel import Declaration, ManualClock, NoConfig, PendingMessage, ResponseCode, concerns, hookimpl
+from verniermq.kernel import (
+    Context,
+    Declaration,
+    ManualClock,
+    NoConfig,
+    PendingMessage,
+    ResponseCode,
+    concerns,
+    hookimpl,
+    requests,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -24,11 +34,12 @@ class Echo:
 
     declaration: ClassVar = Declaration(api=1, summary="Echoes.")
     config: NoConfig
+    broker: Context
 
     @hookimpl
     @concerns(properties=("echo",))
     def before_append(self, message: PendingMessage) -> None:
-        message.add_to_answer("sentBy", message.request_fields["a"])
+        message.add_to_answer("sentBy", requests.producer_of(message)[1])
         if message.properties["echo"] == "stumble":
             raise RuntimeError("after it had said something")
 

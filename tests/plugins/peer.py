@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import attrs
@@ -23,7 +23,10 @@ from verniermq.kernel import (
     decode_records,
     format_properties,
 )
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
+
+PATIENCE: Final = 30.0
+"""Seconds; for answers on a busy machine."""
 
 
 @attrs.define(eq=False)
@@ -33,7 +36,7 @@ class Peer:
 
     async def ask(self, code: RequestCode, body: bytes = b"", **fields: object) -> Command:
         ext = {name: str(value) for name, value in fields.items()}
-        return await self.connection.request(Command.request(code, ext, body))
+        return await self.connection.request(Command.request(code, ext, body), PATIENCE)
 
     async def ask_well(self, code: RequestCode, body: bytes = b"", **fields: object) -> Command:
         """Ask, and insist on success."""
@@ -99,7 +102,7 @@ class Peer:
 
 @asynccontextmanager
 async def peer(address: str, client_id: str = "127.0.0.1@test") -> AsyncIterator[Peer]:
-    connection = await connect(address)
+    connection = await connect(address, timeout=PATIENCE)
     try:
         yield Peer(connection, client_id)
     finally:

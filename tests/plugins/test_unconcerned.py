@@ -15,7 +15,7 @@ import pytest
 
 from tests.plugins.txn.peers import peer
 from verniermq.kernel import Broker, Command, RequestCode
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.producing import Producing
 from verniermq.contrib.spark.session import session
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -145,3 +146,29 @@ def test_compressed_bodies_are_made_plain_when_asked_for(flag: int, compress: An
 def test_a_body_that_only_claims_to_be_compressed_is_told() -> None:
     with pytest.raises(BodyNotReadable, match=r"zlib.*decompress=false"):
         decode_columns(made(sys_flag=SysFlag.COMPRESSED), decompress=True)
+
+
+@pytest.mark.parametrize(
+    ("flag", "compress"),
+    [
+        (SysFlag.COMPRESSION_ZLIB, zlib.compress),
+        (SysFlag.COMPRESSION_ZSTD, lambda body: pa.compress(body, "zstd", asbytes=True)),
+        (SysFlag.COMPRESSION_LZ4, lambda body: pa.compress(body, "lz4", asbytes=True)),
+    ],
+)
+def test_a_body_is_inflated_up_to_its_limit_and_no_further(flag: int, compress: Any) -> None:
+    limit = 1 << 20
+    exact = made(body=compress(bytes(limit)), sys_flag=flag | SysFlag.COMPRESSED)
+    bomb = made(body=compress(bytes(24 << 20)), sys_flag=flag | SysFlag.COMPRESSED)
+
+    whole = decode_columns(exact, ["body"], decompress=True, max_body_size=limit)
+    assert whole.column("body").to_pylist() == [bytes(limit)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyNotReadable, match=r"commit-log offset 4096 .* more than the 1048576 .* maxBodySize"):
+            decode_columns(bomb, ["body"], decompress=True, max_body_size=limit)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 4 * limit + len(bomb)

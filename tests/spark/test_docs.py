@@ -12,7 +12,7 @@ from tests.spark.conftest import WITH_PLUGIN, Source
 from tests.spark.producing import Producing
 from verniermq.contrib.spark.options import READ, WRITE
 from verniermq.contrib.spark.schema import COLUMNS
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

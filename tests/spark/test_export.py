@@ -22,12 +22,12 @@ from rich.console import Console
 from tests.spark.conftest import WITH_PLUGIN, Source
 from tests.spark.producing import Producing
 from tests.spark.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
+from verniermq.cli import main
 from verniermq.contrib.spark.export import Export, ExportFailed, reason_of, run
 from verniermq.contrib.spark.lock import ExportRuns
-from verniermq.contrib.spark.progress import Progress, lag_of
+from verniermq.contrib.spark.progress import ExportProgress, lag_of
 from verniermq.kernel import RequestCode, ResponseCode
-from verniermq.kernel.cli import main
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +42,8 @@ def parquet(folder: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
-    with Progress(Console(force_terminal=True, width=100)) as one:
+def progress() -> Iterator[ExportProgress]:
+    with ExportProgress(Console(force_terminal=True, width=100)) as one:
         yield one
 
 
@@ -118,7 +118,7 @@ def retention_by_request() -> tuple[str, ...]:
     )  # fmt: skip
 
 
-class DeletingAfterTheFirstBatch(Progress):
+class DeletingAfterTheFirstBatch(ExportProgress):
     """Has the broker delete all old files while the export runs."""
 
     def __init__(self, producing: Producing) -> None:

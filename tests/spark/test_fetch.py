@@ -20,7 +20,7 @@ from verniermq.contrib.spark.offsets import Span
 from verniermq.contrib.spark.options import ReadOptions
 from verniermq.contrib.spark.plan import Plan, place_of, reader_of
 from verniermq.kernel import MessageQueue, RequestCode
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 SMALL_SEGMENTS = ("--set=store.segment_size=64KiB", "--set=store.max_message_size=32KiB")
 
@@ -106,9 +106,7 @@ def test_a_time_finds_its_offset(producing: Producing, topic: str, source: Sourc
     assert found == bodies[stored.index(stored[5]) :]
 
 
-def test_topics_that_do_not_exist_are_told_with_those_that_do(
-    producing: Producing, topic: str, source: Source
-) -> None:
+def test_topics_that_do_not_exist_are_told_with_those_that_do(producing: Producing, topic: str, source: Source) -> None:
     producing.create(topic)
 
     with pytest.raises(NoSuchTopic, match=f"'nobody' does not exist.*{topic}"):
@@ -255,4 +253,17 @@ def test_a_group_can_be_told_how_far_it_is(producing: Producing, topic: str, sou
     assert cluster.committed()["readers"][topic] == {"broker-a": {"0": 3}}
     fields = {"consumerGroup": "readers", "topic": topic, "queueId": "0"}
     assert producing.wire.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields).ext["offset"] == "3"
+    cluster.close()
+
+
+def test_topics_that_have_the_name_of_a_cluster_or_a_broker_are_not_listed(
+    producing: Producing, topic: str, source: Source
+) -> None:
+    producing.send_many(topic, 1, queues=1)
+    cluster = Cluster([source()["nameServer"]])
+
+    listed = cluster.topics()
+
+    assert topic in listed
+    assert not {"DefaultCluster", "broker-a"} & set(listed)
     cluster.close()

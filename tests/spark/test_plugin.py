@@ -20,7 +20,7 @@ from tests.spark.records import entry
 from verniermq.contrib.spark.plugin import Plugin
 from verniermq.contrib.spark.ranges import ENTRY, RangeRead
 from verniermq.kernel import MATCH_ALL, Broker, Command, RequestCode, ResponseCode, connect, decode_records, tags_code
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -260,7 +260,7 @@ async def test_brokers_status_shows_what_was_served() -> None:
         await peer.sent("orders")
         await read(peer, 0, 1)
 
-        info = plugin_of(broker).runtime_info(broker)
+        info = plugin_of(broker).runtime_info()
 
     assert info["sparkDispatchedMessages"] == "1"
     assert info["sparkServedRecords"] == "1"

@@ -12,7 +12,7 @@ from tests.spark.conftest import Source
 from tests.spark.producing import Producing
 from verniermq.contrib.spark.schema import COLUMNS, ddl
 from verniermq.kernel import Property
-from verniermq.kernel.testing import BrokerProcess
+from verniermq.testing import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,9 +128,7 @@ def test_system_topics_are_readable_when_named(
         ({"subscribe": "a", "nameServer": "127.0.0.1:1", "retryTimeout": "100ms"}, "cannot reach 127.0.0.1:1"),
     ],
 )
-def test_mistakes_are_told_clearly(
-    spark: SparkSession, source: Source, options: dict[str, str], expected: str
-) -> None:
+def test_mistakes_are_told_clearly(spark: SparkSession, source: Source, options: dict[str, str], expected: str) -> None:
     with pytest.raises(Exception, match=expected):
         load(spark, source(**options)).count()
 

@@ -11,7 +11,7 @@ from verniermq_order_numbers import CHECKED
 from verniermq_order_numbers.checksum import is_valid, with_check
 
 from verniermq.kernel import Broker, Command, RequestCode, ResponseCode, connect, format_properties
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
 
 GOOD = with_check("A-2024-000123")
 

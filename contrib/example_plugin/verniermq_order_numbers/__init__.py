@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import attrs
 
-from verniermq.kernel import Connection, Declaration, MessageIllegal, PendingMessage, hookimpl, setting
+from verniermq.kernel import Connection, Context, Declaration, MessageIllegal, PendingMessage, hookimpl, setting
 from verniermq_order_numbers.checksum import is_valid
 
 CHECKED = "order-number-checked"
@@ -39,6 +39,7 @@ class Plugin:
         api=1, config=Config, summary="Lets only messages with a valid order number in.", on_failure="closed"
     )
     config: Config
+    broker: Context
     checked: int = attrs.field(default=0, init=False)
     refused: int = attrs.field(default=0, init=False)
 
@@ -62,6 +63,6 @@ class Plugin:
     def settings_changed(self, settings: Config) -> None:
         self.config = settings
 
-    @hookimpl
+    @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
         return {"orderNumbersChecked": str(self.checked), "orderNumbersRefused": str(self.refused)}

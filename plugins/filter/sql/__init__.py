@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 import attrs
 
-from verniermq.kernel import Declaration, MessageFilter, Subscription, hookimpl, setting
+from verniermq.kernel import Context, Declaration, MessageFilter, Subscription, hookimpl, setting
 
 EXPRESSION_TYPE: Final = "SQL92"
 
@@ -31,7 +31,7 @@ def compile_sql(expression: str, *, max_length: int = 4096, max_depth: int = 50)
         SubscriptionParseFailed: the expression is too long, too deep or wrong; the text says where.
     """
     # Imported with the first expression: most brokers never see one, and all of them want to start soon.
-    from verniermq.plugins.filter.sql.evaluate import compile_test
+    from verniermq.plugins.filter.sql.evaluator import compile_test
     from verniermq.plugins.filter.sql.parser import parse
 
     return compile_test(parse(expression, max_length=max_length, max_depth=max_depth))
@@ -54,9 +54,11 @@ class Plugin:
         api=1,
         config=Config,
         summary="Filters messages by SQL92 conditions on their properties.",
+        expressions=("SQL92",),
         on_failure="closed",
     )
     config: Config
+    broker: Context
     _compile: Callable[[str], MessageFilter] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -6,7 +6,7 @@ is worth: ``-5`` is a minus before a constant and no constant, so ``BETWEEN -5 A
 
 from __future__ import annotations
 
-from verniermq.plugins.filter.sql.tree import Condition, Constant, Kind, Name, Operand
+from verniermq.plugins.filter.sql.tree import Condition, Constant, Name, Operand, ValueKind
 
 
 def describe(operand: Operand) -> str:
@@ -17,7 +17,7 @@ def describe(operand: Operand) -> str:
         return "a condition"
     if not isinstance(operand, Constant):
         return "a negated value"
-    if operand.kind is Kind.TEXT:
+    if operand.kind is ValueKind.TEXT:
         return "a text"
     if operand.kind.is_number:
         return f"the number {operand.value}"
@@ -32,8 +32,8 @@ def why_not_equal(left: Operand, right: Operand) -> str | None:
     if (
         isinstance(left, Constant)
         and isinstance(right, Constant)
-        and left.kind is Kind.BOOLEAN
-        and right.kind is not Kind.BOOLEAN
+        and left.kind is ValueKind.BOOLEAN
+        and right.kind is not ValueKind.BOOLEAN
     ):
         return f"{describe(left)} cannot be compared with {describe(right)}"
     return None
@@ -52,7 +52,7 @@ def why_no_range(low: Operand, high: Operand) -> str | None:
         first, last = low.value, high.value
         if isinstance(first, int | float) and isinstance(last, int | float):
             # As Java converts them: a whole number becomes a double when the other one is.
-            if Kind.DOUBLE in (low.kind, high.kind):
+            if ValueKind.DOUBLE in (low.kind, high.kind):
                 first, last = float(first), float(last)
             if last < first:
                 return f"BETWEEN needs the smaller bound first, and {low.value} is greater than {high.value}"

@@ -36,7 +36,6 @@ from verniermq.plugins.filter.sql.tree import (
     Constant,
     Equal,
     IsNull,
-    Kind,
     Name,
     Negative,
     Node,
@@ -46,15 +45,16 @@ from verniermq.plugins.filter.sql.tree import (
     Ordered,
     Search,
     Truth,
+    ValueKind,
 )
 
 ORDERING: Final = frozenset({"<", "<=", ">", ">="})
 SEARCHES: Final = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
 NEGATABLE: Final = SEARCHES | {"BETWEEN", "IN"}
 CONSTANTS: Final = {
-    "TRUE": Constant(Kind.BOOLEAN, True),
-    "FALSE": Constant(Kind.BOOLEAN, False),
-    "NULL": Constant(Kind.NOTHING, None),
+    "TRUE": Constant(ValueKind.BOOLEAN, True),
+    "FALSE": Constant(ValueKind.BOOLEAN, False),
+    "NULL": Constant(ValueKind.NOTHING, None),
 }
 
 
@@ -189,7 +189,7 @@ class _Parser:
         if kind == "name":
             return Name(self._take().written)
         if kind == "text":
-            return Constant(Kind.TEXT, self._text())
+            return Constant(ValueKind.TEXT, self._text())
         if kind == "integer":
             return self._integer(self._take())
         if kind == "float":
@@ -208,13 +208,13 @@ class _Parser:
         number = int(digits) if len(digits) <= 19 else LONG_MAX + 1
         if number > LONG_MAX:
             self._refuse(token, f"{token} is greater than {LONG_MAX}, the largest whole number")
-        return Constant(Kind.INTEGER if number <= INTEGER_MAX else Kind.LONG, number)
+        return Constant(ValueKind.INTEGER if number <= INTEGER_MAX else ValueKind.LONG, number)
 
     def _float(self, token: Token) -> Constant:
         number = float(token.written)
         if not 0.0 < number <= DOUBLE_MAX:
             self._refuse(token, f"a number with a point or exponent lies above 0 and up to {DOUBLE_MAX}, not {token}")
-        return Constant(Kind.DOUBLE, number)
+        return Constant(ValueKind.DOUBLE, number)
 
     # --- a condition is wanted -------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class _Parser:
             return operand
         if isinstance(operand, Name):
             return Bare(operand.name)
-        if isinstance(operand, Constant) and operand.kind in (Kind.BOOLEAN, Kind.NOTHING):
+        if isinstance(operand, Constant) and operand.kind in (ValueKind.BOOLEAN, ValueKind.NOTHING):
             return operand
         return self._refuse(start, f"expected {where} to be a condition, found {checks.describe(operand)}")
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import attrs
 
 
-class Kind(enum.Enum):
+class ValueKind(enum.Enum):
     """What sort of value an operand has, whenever it has one; known before any message is seen."""
 
     TEXT = "text"
@@ -24,7 +24,7 @@ class Kind(enum.Enum):
 
     @property
     def is_number(self) -> bool:
-        return self in (Kind.INTEGER, Kind.LONG, Kind.DOUBLE)
+        return self in (ValueKind.INTEGER, ValueKind.LONG, ValueKind.DOUBLE)
 
 
 @attrs.frozen
@@ -38,7 +38,7 @@ class Node:
 
 @attrs.frozen
 class Constant(Node):
-    kind: Kind
+    kind: ValueKind
     value: str | bool | int | float | None
 
 

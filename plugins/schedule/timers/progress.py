@@ -15,7 +15,7 @@ Place = tuple[int, int, int]
 """Second, within, position: as in :class:`Check`."""
 
 
-class Progress:
+class TimerProgress:
     def __init__(self, check: Check, changed: Callable[[], None]) -> None:
         self.second = check.second
         """The slot that is delivered now or next; everything before it is done."""

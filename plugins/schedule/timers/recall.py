@@ -21,15 +21,16 @@ import attrs
 
 from verniermq.kernel import (
     RETRY_PREFIX,
-    Broker,
     Command,
     Connection,
+    Context,
     NoPermission,
     PendingMessage,
     Property,
     RequestRefused,
     ResponseCode,
 )
+from verniermq.kernel.requests import RecallMessage
 
 DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
 RECALL_TAG: Final = "_RECALL_TAG_"
@@ -46,7 +47,7 @@ def delete_key_of(properties: Mapping[str, str]) -> str:
 
 
 @attrs.frozen
-class Handle:
+class RecallHandle:
     topic: str
     broker: str
     time_ms: int
@@ -57,7 +58,7 @@ class Handle:
         return base64.urlsafe_b64encode(text.encode()).decode()
 
     @classmethod
-    def decode(cls, text: str) -> Handle:
+    def decode(cls, text: str) -> RecallHandle:
         """
         Raises:
             RequestRefused: it is no handle.
@@ -75,14 +76,14 @@ def add_handle(message: PendingMessage, broker_name: str, slot_ms: int) -> None:
     """Have the answer to a send carry the handle; retries are the broker's business and get none."""
     topic, key = message.properties[Property.REAL_TOPIC], message.properties.get(Property.UNIQUE_KEY, "")
     if key and not topic.startswith(RETRY_PREFIX) and DELETE_KEY not in message.properties:
-        message.add_to_answer("recallHandle", Handle(topic, broker_name, slot_ms + 1, key).encode())
+        message.add_to_answer("recallHandle", RecallHandle(topic, broker_name, slot_ms + 1, key).encode())
 
 
 @attrs.define(eq=False)
 class Recall:
     """Serves RECALL_MESSAGE. ``note`` is told at once what is taken back, before the marker has reached its slot."""
 
-    broker: Broker
+    broker: Context
     allowed: bool
     max_delay_ms: int
     note: Callable[[str], None]
@@ -90,18 +91,18 @@ class Recall:
     async def serve(self, request: Command, connection: Connection) -> Command:
         if not self.allowed:
             raise NoPermission("messages may not be taken back here; set recall = true in [plugins.schedule]")
-        topic = request.text("topic")
-        self.broker.topics.get(topic)
-        handle = Handle.decode(request.text("recallHandle"))
-        self._check(handle, topic)
-        marker = self._marker(handle, request, connection)
+        recall = RecallMessage.of(request)
+        self.broker.topics.get(recall.topic)
+        handle = RecallHandle.decode(recall.handle)
+        self._check(handle, recall.topic)
+        marker = self._marker(handle, recall.group, connection)
         appended = await self.broker.put(marker)
         self.note(marker.properties[DELETE_KEY])
         if self.broker.must_confirm(marker.properties):
             await self.broker.confirm(appended)
         return request.reply(ext={"msgId": handle.unique_key, "MSG_REGION": "DefaultRegion"})
 
-    def _check(self, handle: Handle, topic: str) -> None:
+    def _check(self, handle: RecallHandle, topic: str) -> None:
         left = handle.time_ms - self.broker.clock.now_ms()
         why = None
         if handle.topic != topic:
@@ -115,14 +116,14 @@ class Recall:
         if why is not None:
             raise RequestRefused(f"nothing was taken back: {why}", ResponseCode.ILLEGAL_OPERATION)
 
-    def _marker(self, handle: Handle, request: Command, connection: Connection) -> PendingMessage:
+    def _marker(self, handle: RecallHandle, group: str, connection: Connection) -> PendingMessage:
         properties = {
             Property.TAGS: RECALL_TAG,
             DELETE_KEY: delete_key(handle.topic, handle.unique_key),
             Property.UNIQUE_KEY: handle.unique_key,
             Property.TIMER_DELIVER_MS: str(handle.time_ms),
         }
-        if group := request.text("producerGroup", ""):
+        if group:
             properties[Property.PRODUCER_GROUP] = group
         return PendingMessage(
             handle.topic, 0, b"0", properties,

@@ -15,16 +15,17 @@ from typing import Any, Final
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import attrs
 
-from verniermq.kernel import Broker, Clock, Document, PendingMessage, StoredMessage
-from verniermq.plugins.schedule.courier import Courier, reveal
-from verniermq.plugins.schedule.timers.check import CheckFile
-from verniermq.plugins.schedule.timers.intake import TIMER_TOPIC, Intake, Taken
-from verniermq.plugins.schedule.timers.progress import Progress
+from verniermq.kernel import TIMER_TOPIC, Clock, Context, Document, PendingMessage, StoredMessage, StoreError
+from verniermq.plugins.schedule.delivery import Delivery, reveal
+from verniermq.plugins.schedule.timers.check import Check, CheckFile
+from verniermq.plugins.schedule.timers.enqueue import EnqueueResult, TimerEnqueue
+from verniermq.plugins.schedule.timers.progress import TimerProgress
 from verniermq.plugins.schedule.timers.recall import DELETE_KEY, delete_key_of
-from verniermq.plugins.schedule.timers.recovery import TimerFiles, open_files
+from verniermq.plugins.schedule.timers.recovery import AtStart, TimerFiles, mend, open_files
 from verniermq.plugins.schedule.timers.slot import OpenSlot
-from verniermq.plugins.schedule.timers.timerlog import DELETE, ROLL, Entry
+from verniermq.plugins.schedule.timers.timerlog import DELETE, ROLL, TimerEntry
 from verniermq.plugins.schedule.timers.times import DAY_SECONDS, SECOND, slot_of
 
 logger = logging.getLogger(__name__)
@@ -35,26 +36,42 @@ LONGEST_WINDOW: Final = 7 * DAY_SECONDS
 """No slot is further away than this from when its record was written."""
 
 
+QUEUE: Final = (TIMER_TOPIC, 0)
+
+UNKNOWN_SECONDS: Final = 60
+"""If nothing says what was delivered: so long before the newest message was stored everything was, even by a broker
+that was late."""
+
+
+class DamagedTimers(StoreError):
+    """A chain of the timer log does not lead where it should."""
+
+    def __init__(self, position: int, second: int) -> None:
+        super().__init__(f"the timer log is damaged at position {position}, in the chain of second {second}")
+
+
 class Timers:
     """Runs on one broker. ``window`` is in seconds."""
 
-    def __init__(self, broker: Broker, *, window: int, file_size: int, persist_interval: float) -> None:
+    def __init__(self, broker: Context, *, window: int, file_size: int, persist_interval: float) -> None:
         self.used = anyio.Event()
         """Set by the first timed message; before it there are no files and nothing runs."""
         self.stopping = False
         self._broker = broker
         self._clock: Clock = broker.clock
-        self._courier = Courier(broker)
+        self._delivery = Delivery(broker)
         self._window = window
         self._file_size = file_size
         self._persist_interval = persist_interval
-        self._log_end_at_start = broker.store.end
+        self._at_start: AtStart
         self._root = Path(broker.store.path)
         self._ready = anyio.Event()
         self._opened = False
+        self._mending = False
+        self._saved: dict[str, Any] = {}
         self._files: TimerFiles
-        self._progress: Progress
-        self._intake: Intake
+        self._progress: TimerProgress
+        self._enqueue: TimerEnqueue
         self._document: Document
         self._slot: OpenSlot | None = None
         self._fresh_recalls: set[str] = set()
@@ -64,6 +81,12 @@ class Timers:
         self._room = anyio.Event()
 
     # --- opening and saving ----------------------------------------------------------------
+
+    def store_opened(self) -> None:
+        """Note what the store has before anything is put into it."""
+        store = self._broker.store
+        newest = slot_of(store.newest_timestamp) - UNKNOWN_SECONDS
+        self._at_start = AtStart(store.end, store.max_offset(*QUEUE), newest)
 
     async def prepare(self) -> None:
         """Open the files, if there are any; before that nothing is taken in or delivered."""
@@ -78,70 +101,106 @@ class Timers:
         if not self._opened:
             # The first timed message of this store: there is nothing to read, so it takes no time.
             self._start_from(self._open())
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._take_in)
-            tasks.start_soon(self._deliver)
+        while True:
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._take_in)
+                    tasks.start_soon(self._deliver)
+            except* DamagedTimers as damage:
+                logger.error("%s; the timers' files are made again", damage.exceptions[0])
+            await self._mend()
+
+    async def _mend(self) -> None:
+        """While both tasks rest: make again what does not fit."""
+        self._slot, self._mending = None, True
+        progress = self._progress
+        now = Check(progress.second, self._files.log.end, progress.queue_offset, *progress.done)
+        mended = await anyio.to_thread.run_sync(mend, self._files, now, self._broker.store, QUEUE)
+        self._files.again_below, self._files.delivered_before = mended.again_below, mended.delivered_before
+        progress.queue_offset = mended.check.queue_offset
+        progress.done = (mended.check.within, mended.check.position)
+        self._mending = False
+        self._document.touch()
 
     def _open(self) -> TimerFiles:
-        return open_files(
-            self._root, self._broker.store, file_size=self._file_size, log_end=self._log_end_at_start,
-            now_slot=slot_of(self._clock.now_ms()), queue=(TIMER_TOPIC, 0),
-        )  # fmt: skip
+        at_start = self._at_start
+        if not at_start.queue_end:
+            at_start = attrs.evolve(at_start, delivered_before=slot_of(self._clock.now_ms()))
+        return open_files(self._root, self._broker.store, file_size=self._file_size, at_start=at_start, queue=QUEUE)
 
     def _start_from(self, files: TimerFiles) -> None:
         self._files = files
         file = CheckFile(self._root / "config" / "timercheck", files.log, files.wheel)
-        self._document = self._broker.documents.add(file, self._snapshot, self._persist_interval)
-        self._progress = Progress(files.check, self._document.touch)
-        self._intake = Intake(self._broker, files, self._progress, self._window)
+        self._document = self._broker.keep(file, self._snapshot, self._persist_interval)
+        self._progress = TimerProgress(files.check, self._document.touch)
+        self._enqueue = TimerEnqueue(self._broker, files, self._progress, self._window)
         self._document.touch()
         self._opened = True
 
     def _snapshot(self) -> dict[str, Any]:
+        if self._mending:
+            return self._saved  # until the files are whole again it says what they lack
         log, store = self._files.log, self._broker.store
         # At an orderly stop the log is synced right after this.
         durable = inf if self.stopping else store.durable_end
-        check = self._progress.kept(durable, log.end, self._clock.now_ms())
+        kept = self._progress.kept(durable, log.end, self._clock.now_ms())
         while (last := log.last_of_first_file) is not None:
-            over = last.write_ms // SECOND + LONGEST_WINDOW < check.second
+            over = last.write_ms // SECOND + LONGEST_WINDOW < kept.second
             if not over and last.log_offset >= store.start:
                 break
             log.drop_first_file()
-        return {"check": check}
+        check = attrs.evolve(
+            kept, log_start=log.start, file_size=log.file_size, slots_from=self._progress.second,
+            slots=self._files.wheel.number_waiting,
+        )  # fmt: skip
+        self._saved = {"check": check}
+        return self._saved
 
     def recall(self, key: str) -> None:
         """A message was taken back: it must not be delivered from now on."""
         self._fresh_recalls.add(key)
 
+    def figures(self) -> dict[str, str]:
+        """Seconds that the delivery is late, and messages that are not taken in yet, by RocketMQ's names."""
+        if not self._opened:
+            return {}
+        waiting = self._files.wheel.next_waiting(self._progress.second)
+        late = 0 if waiting is None else max(0, slot_of(self._clock.now_ms()) - waiting)
+        behind = self._broker.store.max_offset(*QUEUE) - self._progress.queue_offset
+        return {"timerReadBehind": str(late), "timerOffsetBehind": str(behind)}
+
     # --- taking in -------------------------------------------------------------------------
 
     async def _take_in(self) -> None:
         while True:
-            entries = self._intake.waiting()
+            entries = self._enqueue.waiting()
             if not entries:
                 await self._broker.held_pulls.arrival(TIMER_TOPIC, 0, self._progress.queue_offset)
                 continue
+            while self._slot is not None and self._enqueue.is_set_back:
+                self._room = anyio.Event()
+                await self._room.wait()  # what is left of the old time is delivered first
             if self._slot is None:
-                self._intake.follow_clock()
+                self._enqueue.follow_clock()
             for log_offset, size, _ in entries:
-                wish = self._intake.wish(log_offset, size)
+                wish = self._enqueue.wish(log_offset, size)
                 if wish is not None:
                     due, properties = wish
                     await self._wait_for_room(due)
-                    self._place(self._intake.take(due, log_offset, size, properties))
+                    self._place(self._enqueue.take(due, log_offset, size, properties))
                 self._progress.queue_offset += 1
             self._document.touch()
             await anyio.lowlevel.checkpoint()
 
     async def _wait_for_room(self, due: int) -> None:
-        while not self._intake.has_room(due):
+        while not self._enqueue.has_room(due):
             if self._slot is None and self._files.wheel.next_waiting(self._progress.second) is None:
                 self._go_to(slot_of(self._clock.now_ms()))  # nothing has waited for weeks
             else:
                 self._room = anyio.Event()
                 await self._room.wait()
 
-    def _place(self, taken: Taken) -> None:
+    def _place(self, taken: EnqueueResult) -> None:
         """Tell the delivery about a message, if it does not find it in the wheel by itself in time."""
         self._fresh_recalls.discard(taken.marker or "")
         slot = self._slot
@@ -176,12 +235,16 @@ class Timers:
         self._changed = anyio.Event()
         async with anyio.create_task_group() as tasks:
             if moment_ms != inf:
-                tasks.start_soon(self._sleep, moment_ms / 1000, self._changed.set)
+                tasks.start_soon(self._sleep, moment_ms, self._changed.set)
             await self._changed.wait()
             tasks.cancel_scope.cancel()
 
-    async def _sleep(self, moment: float, wake: Callable[[], None]) -> None:
-        await self._clock.sleep_until(moment)
+    async def _sleep(self, moment_ms: float, wake: Callable[[], None]) -> None:
+        if self._slot is not None:
+            # Within a second: that is over in time, whoever sets the clock meanwhile.
+            await self._clock.sleep((moment_ms - self._clock.now_ms()) / 1000)
+        else:
+            await self._clock.sleep_until(moment_ms / 1000)
         wake()
 
     async def _empty(self, second: int) -> None:
@@ -191,9 +254,9 @@ class Timers:
         over = (second + 1) * SECOND
         while True:
             due = slot.next_due_ms()
-            if due is None and self._clock.now_ms() >= over:
+            if due is None and self._now_ms(slot) >= over:
                 break
-            if due is None or due > self._clock.now_ms():
+            if due is None or due > self._now_ms(slot):
                 await self._sleep_until(over if due is None else due)
                 continue
             await self._deliver_batch(slot)
@@ -201,6 +264,12 @@ class Timers:
         self._slot = None
         self._files.wheel.emptied(second)
         self._go_to(second + 1)
+
+    def _now_ms(self, slot: OpenSlot) -> int:
+        """The time in a slot. If the clock was set back since it was opened, its second is over: it would come once
+        more an hour later, and nobody could tell what of it was delivered."""
+        now = self._clock.now_ms()
+        return now if now >= slot.second * SECOND else (slot.second + 1) * SECOND
 
     async def _load(self, slot: OpenSlot) -> None:
         """Read the chain of a slot as it is now; what comes meanwhile is put into the slot by who takes it in."""
@@ -210,8 +279,10 @@ class Timers:
         steps = 0
         while position >= 0:
             entry = self._files.log.read(position)
-            if entry is None:
-                break
+            if entry is None and position < self._files.log.start:
+                break  # its message is gone from the log, and so is its record
+            if entry is None or entry.slot != slot.second:
+                raise DamagedTimers(position, slot.second)
             if entry.magic & DELETE and not entry.magic & ROLL:
                 markers.append(entry.log_offset)
             else:
@@ -233,7 +304,7 @@ class Timers:
         try:
             for _ in range(DELIVER_BATCH):
                 due = slot.next_due_ms()
-                if due is None or due > self._clock.now_ms():
+                if due is None or due > self._now_ms(slot):
                     return
                 within, position = slot.first()
                 await self._deliver_one(slot, position)
@@ -244,15 +315,18 @@ class Timers:
 
     async def _deliver_one(self, slot: OpenSlot, position: int) -> None:
         entry = self._files.log.read(position)
-        stored = None if entry is None else self._broker.store.message_at(entry.log_offset)
+        stored = None if entry is None else self._broker.store.message_at(entry.log_offset, entry.size)
         if entry is None or stored is None:
-            logger.error("a timed message is gone from the log second=%d position=%d", slot.second, position)
+            logger.error(
+                "a timed message is gone from the log, or damaged; it is skipped second=%d position=%d",
+                slot.second, position,
+            )  # fmt: skip
             return
         message = self._made_ready(entry, stored, slot.recalled)
         if message is not None:
-            await self._courier.append(message)
+            await self._delivery.append(message, stored.commit_log_offset)
 
-    def _made_ready(self, entry: Entry, stored: StoredMessage, recalled: set[str]) -> PendingMessage | None:
+    def _made_ready(self, entry: TimerEntry, stored: StoredMessage, recalled: set[str]) -> PendingMessage | None:
         """The message as it goes on, with the times that RocketMQ notes; ``None`` if it was taken back."""
         message: PendingMessage | None
         if entry.magic & ROLL:

@@ -25,10 +25,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from verniermq.kernel import file_name, file_starts, sync_data, sync_directory
+from verniermq.kernel import file_name, file_starts, sync_data, sync_directory, write_all
 
 RECORD: Final = struct.Struct(">iqiqiqiiq")
 RECORD_SIZE: Final = RECORD.size
@@ -43,7 +45,7 @@ KNOWN_BITS: Final = 0xF
 _CHUNK: Final = 4096 * RECORD_SIZE
 
 
-class Entry(NamedTuple):
+class TimerEntry(NamedTuple):
     """One record."""
 
     previous: int
@@ -67,8 +69,11 @@ class Entry(NamedTuple):
 class TimerLog:
     """All methods may block for the page cache, not for the disk; :meth:`sync` does."""
 
-    def __init__(self, directory: Path, file_size: int) -> None:
+    def __init__(self, directory: Path, file_size: int, known_size: int = 0) -> None:
         """Open what is there. Files that exist decide the size: they may be another broker's.
+
+        Two neighbours tell it by their names. One alone tells it by its length, unless it is known from elsewhere:
+        it may have been cut off.
 
         Raises:
             OSError: the directory cannot be read or made.
@@ -76,12 +81,21 @@ class TimerLog:
         self.directory = directory
         self._descriptors: dict[int, int] = {}
         self._starts = file_starts(directory)
-        self.file_size = (directory / file_name(self._starts[0])).stat().st_size if self._starts else file_size
+        sizes = [following - start for start, following in pairwise(self._starts)] or [known_size]
+        if not sizes[0] and self._starts:
+            sizes = [(directory / file_name(self._starts[0])).stat().st_size]
+        self.file_size = min(sizes) if min(sizes) > BLANK_SIZE + RECORD_SIZE else file_size
         self._room = (self.file_size - BLANK_SIZE) // RECORD_SIZE * RECORD_SIZE
         """Bytes of each file that hold records."""
         self._unsynced: set[int] = set()
         self.end = self._starts[-1] if self._starts else 0
         """Where the next record goes; :meth:`scan` finds it."""
+
+    def fill_up(self) -> None:
+        """Give files their length again that were cut off; there are no records in what is added."""
+        for start in self._starts:
+            if os.stat(self.directory / file_name(start)).st_size < self.file_size:
+                os.truncate(self.directory / file_name(start), self.file_size)
 
     @property
     def start(self) -> int:
@@ -94,17 +108,20 @@ class TimerLog:
 
     # --- reading ---------------------------------------------------------------------------
 
-    def read(self, position: int) -> Entry | None:
+    def read(self, position: int) -> TimerEntry | None:
         """The record there; ``None`` if there is none."""
         file = position - position % self.file_size
         if file not in self._starts or position < 0:
             return None
         return _parse(os.pread(self._descriptor(file), RECORD_SIZE, position - file))
 
-    def scan(self, position: int) -> Iterator[tuple[int, Entry]]:
+    def scan(self, position: int) -> Iterator[tuple[int, TimerEntry]]:
         """Every whole record from there on; ``end`` is behind the last one afterwards."""
         self.end = max(position, self.start)
-        for file in [start for start in self._starts if start + self.file_size > position]:
+        files = [start for start in self._starts if start + self.file_size > position]
+        for number, file in enumerate(files):
+            if file != files[0] + number * self.file_size:
+                return  # one is missing
             at = max(position - file, 0)
             while at < self._room:
                 chunk = os.pread(self._descriptor(file), min(_CHUNK, self._room - at), at)
@@ -128,7 +145,7 @@ class TimerLog:
 
     # --- writing ---------------------------------------------------------------------------
 
-    def append(self, entry: Entry) -> int:
+    def append(self, entry: TimerEntry) -> int:
         """Put a record at the end and return its position.
 
         Raises:
@@ -138,13 +155,18 @@ class TimerLog:
         position = self.end
         if position - file >= self._room:
             if file in self._starts:
-                os.pwrite(self._descriptor(file), BLANK.pack(file + self.file_size - position, 0, BLANK_MAGIC),
-                          position - file)  # fmt: skip
+                blank = BLANK.pack(file + self.file_size - position, 0, BLANK_MAGIC)
+                write_all(self._descriptor(file), blank, position - file)
             file += self.file_size
             position = file
         if file not in self._starts:
             self._create(file)
-        os.pwrite(self._descriptor(file), entry.pack(), position - file)
+        try:
+            write_all(self._descriptor(file), entry.pack(), position - file)
+        except OSError:
+            with suppress(OSError):  # without its size, what was written of it is no record after a crash either
+                write_all(self._descriptor(file), bytes(4), position - file)
+            raise
         self._unsynced.add(file)
         self.end = position + RECORD_SIZE
         return position
@@ -180,7 +202,7 @@ class TimerLog:
         self._remove(self._starts[0])
 
     @property
-    def last_of_first_file(self) -> Entry | None:
+    def last_of_first_file(self) -> TimerEntry | None:
         """The newest record of the oldest file, unless that is the one we write to."""
         return self.read(self._starts[0] + self._room - RECORD_SIZE) if len(self._starts) > 1 else None
 
@@ -213,9 +235,10 @@ class TimerLog:
         (self.directory / file_name(start)).unlink(missing_ok=True)
 
 
-def _parse(data: bytes) -> Entry | None:
+def _parse(data: bytes) -> TimerEntry | None:
     if len(data) < RECORD_SIZE:
         return None
     size, *fields = RECORD.unpack(data)
-    entry = Entry(*fields)
-    return entry if size == RECORD_SIZE and entry.magic | KNOWN_BITS == KNOWN_BITS and entry.magic else None
+    entry = TimerEntry(*fields)
+    is_whole = size == RECORD_SIZE and entry.magic | KNOWN_BITS == KNOWN_BITS and entry.magic
+    return entry if is_whole and entry.log_offset >= 0 and entry.size > 0 else None

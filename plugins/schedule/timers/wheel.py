@@ -23,10 +23,11 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from verniermq.kernel import StoreError, sync_data, sync_directory
+from verniermq.kernel import sync_data, sync_directory, write_all
 
 SLOT: Final = struct.Struct(">qqqii")
 SLOTS: Final = 2 * 7 * 86_400
@@ -46,24 +47,19 @@ class Wheel:
     def __init__(self, path: Path) -> None:
         """Open the file, or make it, sparse.
 
+        One that has not its size is made anew: all of it follows from the timer log.
+
         Raises:
-            StoreError: there is one that is no wheel.
             OSError: it cannot be opened or made.
         """
         self.path = path
         self._descriptor = -1  # for __del__, should open raise
-        self.is_new = not path.exists() or path.stat().st_size == 0
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        if self.is_new:
-            os.ftruncate(self._descriptor, SIZE)
-            sync_directory(path.parent)
-        found = os.fstat(self._descriptor).st_size
-        if found != SIZE:
-            raise StoreError(
-                f"{path} has {found} bytes, expected {SIZE}; move it away together with the folder timerlog: "
-                "both are made again from the log of timed messages"
-            )
+        self.is_new = os.fstat(self._descriptor).st_size != SIZE
         self._waiting = bytearray(SLOTS)
+        if self.is_new:
+            self.clear()
+            sync_directory(path.parent)
 
     def get(self, second: int) -> Slot | None:
         """The slot of a second, if something was put there."""
@@ -80,7 +76,7 @@ class Wheel:
         slot = self.get(second)
         first, messages = (position, 0) if slot is None else (slot.first, slot.messages)
         data = SLOT.pack(second, first, position, messages + change, 0)
-        os.pwrite(self._descriptor, data, second % SLOTS * SLOT.size)
+        write_all(self._descriptor, data, second % SLOTS * SLOT.size)
         self._waiting[second % SLOTS] = 1
 
     # --- which slots have to be emptied ----------------------------------------------------
@@ -97,9 +93,12 @@ class Wheel:
     def emptied(self, second: int) -> None:
         self._waiting[second % SLOTS] = 0
 
-    def find_waiting(self, second: int) -> int:
-        """Read the file for slots that have to be emptied from this second on; return the largest position in them."""
-        largest = -1
+    @property
+    def number_waiting(self) -> int:
+        return self._waiting.count(1)
+
+    def find_waiting(self, second: int) -> Iterator[Slot]:
+        """Read the file for slots that have to be emptied from this second on, and note them."""
         position = 0
         while position < SIZE:
             try:
@@ -114,9 +113,8 @@ class Wheel:
                 for found in map(Slot._make, SLOT.iter_unpack(chunk)):
                     if second <= found.second < second + SLOTS and found.last >= 0:
                         self._waiting[found.second % SLOTS] = 1
-                        largest = max(largest, found.last)
+                        yield found
             position += len(chunk)
-        return largest
 
     def clear(self) -> None:
         """Empty all slots."""
@@ -128,7 +126,7 @@ class Wheel:
         """Empty the slots of the seconds from ``first`` up to ``end``."""
         for second in range(first, end):
             if self.get(second) is not None:
-                os.pwrite(self._descriptor, bytes(SLOT.size), second % SLOTS * SLOT.size)
+                write_all(self._descriptor, bytes(SLOT.size), second % SLOTS * SLOT.size)
 
     def sync(self) -> None:
         """Return when everything put before the call is on the disk. For a worker thread."""

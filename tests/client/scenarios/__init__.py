@@ -9,11 +9,20 @@ from collections.abc import Awaitable, Callable
 from types import ModuleType
 
 from tests.client.place import Place
-from tests.client.scenarios import administering, consuming, ordering, pulling, rebalancing, sending, transactions
+from tests.client.scenarios import (
+    administering,
+    consuming,
+    ordering,
+    popping,
+    pulling,
+    rebalancing,
+    sending,
+    transactions,
+)
 
 Scenario = Callable[[Place], Awaitable[None]]
 
-MODULES = (sending, consuming, ordering, pulling, rebalancing, transactions, administering)
+MODULES = (sending, consuming, ordering, pulling, popping, rebalancing, transactions, administering)
 
 
 def scenarios_of(module: ModuleType) -> dict[str, Scenario]:

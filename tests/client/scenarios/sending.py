@@ -133,16 +133,27 @@ async def a_long_list_is_cut_into_legal_batches(place: Place) -> None:
     assert {message.keys[0] for message in await place.stored(topic)} == {str(number) for number in range(300)}
 
 
-async def the_splitter_names_the_message_that_is_too_large(place: Place) -> None:
+async def of_a_list_the_message_that_is_too_large_is_named_and_none_is_sent(place: Place) -> None:
     topic = await place.topic("large")
     messages = [Message(topic, b"small"), Message(topic, b"x" * 5000), Message(topic, b"small")]
 
-    async with place.producer() as producer:
+    async with place.producer(max_message_size=4096) as producer:
         with pytest.raises(MessageTooLarge) as caught:
-            await producer.send_all(messages, batch_bytes=4096)
+            await producer.send_all(messages)
 
     assert caught.value.index == 1
     assert await place.stored(topic) == []
+
+
+async def a_message_too_large_for_a_batch_is_sent_with_the_list(place: Place) -> None:
+    topic = await place.topic("legal")
+    sizes = [10, 1_200_000, 3_000_000, 10, 10]
+
+    async with place.producer(send_timeout=20, compress_over=0) as producer:
+        results = await producer.send_all([Message(topic, b"x" * size) for size in sizes])
+
+    assert len(results) == 4
+    assert sorted(len(message.body) for message in await place.stored(topic)) == sorted(sizes)
 
 
 async def a_batch_that_may_not_be_one_is_refused_with_the_reason(place: Place) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from tests.client.place import Place, until
+from tests.client.place import Place, eventually, until
 from verniermq.client import (
     Message,
     PushConsumer,
@@ -13,7 +13,7 @@ from verniermq.client import (
     TransactionProducer,
     TransactionState,
 )
-from verniermq.client.errors import ClientError
+from verniermq.client.errors import BadOutcome, ClientError
 
 
 class _Reader:
@@ -132,3 +132,38 @@ async def _until_checked(place: Place, condition: object) -> None:
         while not condition():
             await place.pass_time(3)
             await anyio.sleep(0.1)
+
+
+async def a_transaction_has_its_queue_and_its_arguments(place: Place) -> None:
+    topic = await place.topic("chosen")
+    given: list[tuple[object, ...]] = []
+
+    def local(message: Message, transaction_id: str, *arguments: object) -> TransactionState:
+        given.append(arguments)
+        return TransactionState.COMMIT
+
+    async with _producer(place) as producer:
+        queue = (await producer.queues(topic))[2]
+        result, state = await producer.send_in_transaction(Message(topic, b"by queue"), local, 7, "euro", queue=queue)
+        async with producer.transaction(Message(topic, b"by key"), sharding_key="order-1"):
+            pass
+        async with producer.transaction(Message(topic, b"also by key"), sharding_key="order-1"):
+            pass
+        stored = await eventually(lambda: place.stored(topic), lambda messages: len(messages) == 3)
+
+    found = {message.body: message.queue.queue_id for message in stored}
+    assert (given, state, result.queue.topic) == ([(7, "euro")], TransactionState.COMMIT, topic)
+    assert found[b"by queue"] == 2
+    assert found[b"by key"] == found[b"also by key"]
+
+
+async def a_local_transaction_that_answers_nonsense_is_told_so(place: Place) -> None:
+    topic = await place.topic("nonsense")
+
+    async with _producer(place) as producer:
+        with pytest.raises(
+            BadOutcome, match=r"'COMMIT_MESSAGE' \(Java's COMMIT_MESSAGE: return TransactionState.COMMIT\)"
+        ):
+            await producer.send_in_transaction(Message(topic, b"x"), lambda message, _id: "COMMIT_MESSAGE")
+        with pytest.raises(BadOutcome, match="returned True; expected"):
+            await producer.send_in_transaction(Message(topic, b"x"), lambda message, _id: True)

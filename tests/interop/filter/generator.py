@@ -55,8 +55,7 @@ def random_question(random: Random) -> Question:
     tokens = _condition(random, random.randrange(4))
     for _ in range(random.choice((0, 0, 0, 0, 1, 1, 2))):
         _damage(random, tokens)
-    pieces = [_cased(random,
-    token) + (random.choice(BLANKS) if random.random() < 0.95 else "") for token in tokens]
+    pieces = [_cased(random, token) + (random.choice(BLANKS) if random.random() < 0.95 else "") for token in tokens]
     return {"expression": "".join(pieces), "properties": _properties(random)}
 
 
@@ -89,8 +88,7 @@ def _condition(random: Random, depth: int) -> list[str]:
             row += [random.choice(("AND", "OR")), *_condition(random, depth - 1)]
         return row if random.random() < 0.4 else ["(", *row, ")"]
     if depth > 0 and roll < 0.65:
-        return ["NOT", *(["(", *_condition(random, depth - 1),
-        ")"] if random.random() < 0.7 else _operand(random, 0))]
+        return ["NOT", *(["(", *_condition(random, depth - 1), ")"] if random.random() < 0.7 else _operand(random, 0))]
     return _simple(random, depth)
 
 
@@ -101,8 +99,7 @@ def _simple(random: Random, depth: int) -> list[str]:
         case 0:
             return [*left, "IS", *negation, "NULL"]
         case 1:
-            return [*left, *negation, random.choice(("CONTAINS", "STARTSWITH", "ENDSWITH")),
-            random.choice(TEXTS)]
+            return [*left, *negation, random.choice(("CONTAINS", "STARTSWITH", "ENDSWITH")), random.choice(TEXTS)]
         case 2:
             more = [part for _ in range(random.randrange(6)) for part in (",", random.choice(TEXTS))]
             return [*left, *negation, "IN", "(", random.choice(TEXTS), *more, ")"]

@@ -19,7 +19,7 @@ import pytest
 
 from tests.spark.producing import Producing
 from verniermq.contrib.spark.java import find_java
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 START_SECONDS = 120.0
 JOB = Path(__file__).with_name("cluster_job.py")

@@ -24,7 +24,7 @@ import pytest
 from tests.spark.producing import Producing
 from verniermq.contrib.spark.wire import Wire
 from verniermq.kernel import RemotingError, RequestCode, ResponseCode
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 EXPORT_KILLS = 10
 BROKER_KILLS = 3
@@ -69,7 +69,7 @@ class Producer(threading.Thread):
 def command(out: Path, name_server: str, *more: str) -> list[str]:
     topics = [word for topic in TOPICS for word in ("--topic", topic)]
     java = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    base = [sys.executable, "-m", "verniermq.kernel", "spark", "export", str(out), "--namesrv", name_server]
+    base = [sys.executable, "-m", "verniermq.cli", "spark", "export", str(out), "--namesrv", name_server]
     return [*base, "--master", "local[2]", "--conf", java, "--no-tables", *topics, *more]
 
 

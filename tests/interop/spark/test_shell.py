@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.producing import Producing
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 TOOLS = ("bash", "sh", "env", "dirname", "basename", "readlink", "cat", "ls", "ps", "nice", "uname", "tr", "head", "id")
 """What Spark's own scripts call; a path that has nothing else has no Java."""
@@ -31,7 +31,7 @@ def test_the_shell_has_a_session_and_a_reader(tmp_path: Path, java: str) -> None
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME" or java == "of the machine"}
     if java == "of pip":
         environment |= {"PATH": path_without_java(tmp_path / "tools"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    shell = [sys.executable, "-m", "verniermq.kernel", "spark", "shell", "--master", "local[1]"]
+    shell = [sys.executable, "-m", "verniermq.cli", "spark", "shell", "--master", "local[1]"]
     program = "print('rows', read('orders').where('queueId = 1').count(), 'on', spark.version)"
     with broker_process(tmp_path / "store", '--set=plugins.enable=["default", "spark"]') as broker:
         with Producing(broker.broker) as producing:

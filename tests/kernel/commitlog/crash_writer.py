@@ -18,6 +18,7 @@ import anyio.lowlevel
 
 from tests.kernel.commitlog.stores import open_store, pending
 from verniermq.kernel.clock import SystemClock
+from verniermq.kernel.commitlog import mapped
 from verniermq.kernel.message import PendingMessage
 from verniermq.kernel.store import Appended, Store
 
@@ -47,6 +48,8 @@ async def produce(store: Store, notes: int, numbers: itertools.count[int]) -> No
 
 async def main(path: str, notes_path: str, flush: str, first: str) -> None:
     notes = os.open(notes_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    if random.random() < 0.5:
+        mapped.AMPLE_ROOM = 1 << 62  # as on a disk that is nearly full: calls write the log, and not stores into a map
     store = open_store(Path(path), flush=flush, clock=SystemClock(), **SETTINGS)
     # Queues are synced, and the checkpoint written, far more often than usual: both must be met half done.
     numbers = itertools.count(int(first))

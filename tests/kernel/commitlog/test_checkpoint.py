@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
+from tests.kernel.commitlog.fulldisk import FullDisk
 from tests.kernel.commitlog.stores import make_store, open_store, pending
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.lock import AbortMark, StoreLock
@@ -30,7 +32,7 @@ def test_a_checkpoint_has_rocketmqs_bytes(tmp_path: Path) -> None:
 
 def test_our_offsets_are_kept_beside(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    saved = Checkpoint(1, 2, 3, 4, 5, log_durable=600, queues_durable=500, queues=7, queue_files=8)
+    saved = Checkpoint(1, 2, 3, 4, 5, log_durable=600, queues_durable=500, entries=7)
     saved.save(path)
 
     assert path.stat().st_size == 4096
@@ -50,6 +52,19 @@ def test_our_offsets_do_not_count_once_another_broker_wrote_the_file(tmp_path: P
     assert found.queues_durable is None
 
 
+def test_a_checkpoint_of_the_first_version_does_not_say_how_many_entries_there_are(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    Checkpoint(1, 2, 3, 4, 5, log_durable=600, queues_durable=500, entries=7).save(path)
+    content = bytearray(path.read_bytes())
+    content[64:72] = b"VERNIER1"
+    content[144:148] = zlib.crc32(content[64:144]).to_bytes(4, "big")
+    path.write_bytes(content)
+
+    found = Checkpoint.load(path)
+
+    assert (found.log_durable, found.queues_durable, found.entries) == (600, 500, -1)
+
+
 @pytest.mark.parametrize("length", [0, 10, 39])
 def test_a_torn_checkpoint_says_nothing(tmp_path: Path, length: int) -> None:
     (tmp_path / "checkpoint").write_bytes(bytes([1]) * length)
@@ -61,7 +76,7 @@ def test_a_torn_checkpoint_says_nothing(tmp_path: Path, length: int) -> None:
 @pytest.mark.parametrize("position", range(64, 148))
 def test_a_changed_byte_in_our_part_is_noticed(tmp_path: Path, position: int) -> None:
     path = tmp_path / "checkpoint"
-    Checkpoint(1, 2, 3, 4, 5, log_durable=600, queues_durable=500, queues=1, queue_files=1).save(path)
+    Checkpoint(1, 2, 3, 4, 5, log_durable=600, queues_durable=500, entries=1).save(path)
     content = bytearray(path.read_bytes())
     content[position] ^= 0x40
     path.write_bytes(content)
@@ -105,6 +120,19 @@ def test_a_second_process_is_refused_until_the_first_ends(tmp_path: Path) -> Non
         other.wait()
 
     StoreLock(tmp_path).release()
+
+
+def test_a_lock_file_that_finds_no_room_leaves_nothing_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDisk(monkeypatch)
+    disk.room = 2
+    with pytest.raises(OSError, match="No space left"):
+        StoreLock(tmp_path)
+    disk.room = None
+    (tmp_path / "lock").unlink()
+
+    StoreLock(tmp_path).release()
+
+    assert (tmp_path / "lock").read_bytes() == b"lock"
 
 
 # --- abort ---------------------------------------------------------------------------------

@@ -160,3 +160,16 @@ async def test_a_pull_of_old_messages_brings_them_all(tmp_path: Path, forgetful:
     step = 1 if expression == "*" else 2
     expected = [b"%d" % number * 100 for number in range(step - 1, 300, step)][:100]
     assert [message.body for message in decode_records(answer.body)] == expected
+
+
+async def test_the_longest_that_a_reader_waited_is_kept(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.append(pending(body=b"x"))
+    store.dispatch()
+    reads = ColdReads(store._log)
+    assert store.longest_fetch == reads.longest == 0
+    await reads.fetch([(0, store.end)])
+    first = reads.longest
+    await reads.fetch([])
+    assert reads.longest >= first > 0
+    store.close()

@@ -146,34 +146,15 @@ async def test_each_waits_its_own_time_and_who_gives_up_harms_nobody(tmp_path: P
     store.close()
 
 
-async def test_a_disk_that_refuses_to_sync_stops_writes_until_it_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = open_store(tmp_path, flush="sync", flush_timeout=0.1, flush_interval=0.01)
-    syncs = Syncs(monkeypatch)
-    async with running(store):
-        syncs.fail = errno.ENOSPC
-        first = store.append(pending())
-        assert not await store.durable(first.end)
-        with pytest.raises(StoreNotWritable, match="No space left"):
-            store.append(pending())
-
-        syncs.fail = None
-        with anyio.fail_after(20):
-            while not await store.durable(first.end):
-                pass
-        store.append(pending())
-    store.close()
-
-
-async def test_after_an_input_output_error_nothing_is_taken_for_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reason", [errno.EIO, errno.ENOSPC, errno.EDQUOT], ids=lambda reason: errno.errorcode[reason])
+async def test_after_a_failed_sync_nothing_is_taken_for_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
 ) -> None:
     """The kernel drops what it could not write; a later sync that works proves nothing about it."""
     store = open_store(tmp_path, flush="sync", flush_timeout=60, flush_interval=0.01)
     syncs = Syncs(monkeypatch)
     async with running(store):
-        syncs.fail = errno.EIO
+        syncs.fail = reason
         first = store.append(pending())
         with anyio.fail_after(20):
             assert not await store.durable(first.end)  # at once: there is nothing to wait for
@@ -238,11 +219,11 @@ from tests.kernel.commitlog.stores import abandon, bodies, open_store, pending
 from verniermq.kernel.errors import StoreNotWritable
 
 root = Path(sys.argv[1])
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(root)], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(root)], check=True)
 settings = {"segment_size": 1 << 20}
 store = open_store(root / "store", **settings)
 ballast = root / "ballast"
-ballast.write_bytes(bytes(600 << 10))
+ballast.write_bytes(bytes(1600 << 10))
 stored = 0
 try:
     while True:

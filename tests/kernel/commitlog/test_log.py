@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from mmap import PAGESIZE
@@ -10,8 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.commitlog.stores import pages_in_memory
+from verniermq.kernel.commitlog import mapped
 from verniermq.kernel.commitlog.log import AHEAD, CommitLog
-from verniermq.kernel.commitlog.mapped import MappedFile, clear_from, file_name, file_starts, written_end
+from verniermq.kernel.commitlog.mapped import (
+    LARGEST_FOLIO,
+    MappedFile,
+    clear_from,
+    file_name,
+    file_starts,
+    write_all,
+    written_end,
+)
 from verniermq.kernel.errors import MessageTooLarge, SegmentSizeMismatch, StoreNotWritable
 
 SIZE = 4096
@@ -164,15 +174,132 @@ def test_an_empty_last_file_is_removed_and_other_names_are_left_alone(tmp_path: 
 
 def test_a_mapped_file_is_sparse_until_room_is_reserved(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020d}"
-    file = MappedFile.create(path, 1 << 24)
-    assert path.stat().st_size == 1 << 24
+    file = MappedFile.create(path, 4 * LARGEST_FOLIO)
+    file.in_place = True  # whatever the tests run on
+    assert path.stat().st_size == 4 * LARGEST_FOLIO
     assert path.stat().st_blocks == 0
 
-    file.reserve(1 << 20)
+    file.reserve(1000)
 
-    assert path.stat().st_blocks * 512 >= 1 << 20
+    assert LARGEST_FOLIO <= path.stat().st_blocks * 512 < 2 * LARGEST_FOLIO
     assert file.read(0, 10) == bytes(10)
     file.close()
+
+
+def no_room_ahead(patch: pytest.MonkeyPatch, most: int) -> None:
+    """A disk that refuses to reserve more than ``most`` bytes at a time."""
+    real = os.posix_fallocate
+
+    def reserve(descriptor: int, offset: int, length: int) -> None:
+        if length > most:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor, offset, length)
+
+    patch.setattr(os, "posix_fallocate", reserve)
+
+
+@pytest.mark.parametrize("end", [0, 5000, LARGEST_FOLIO, LARGEST_FOLIO + 5000])
+def test_nothing_is_stored_into_a_piece_of_which_a_part_has_no_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    """The system keeps a file in memory in pieces of many pages, and the first store wants blocks for a whole one."""
+    monkeypatch.setattr(mapped, "writes_in_place", lambda descriptor: True)
+    no_room_ahead(monkeypatch, LARGEST_FOLIO)
+    path = tmp_path / file_name(0)
+    MappedFile.create(path, 4 * LARGEST_FOLIO).close()
+    log = CommitLog(tmp_path, 4 * LARGEST_FOLIO)
+    log.load()
+    log.open_at(end)
+
+    put(log, bytes([1]) * 1000)
+
+    begun = end // LARGEST_FOLIO * LARGEST_FOLIO
+    assert path.stat().st_blocks * 512 >= LARGEST_FOLIO, "the whole piece, also before the end"
+    assert end + 1000 <= log.room <= begun + LARGEST_FOLIO
+    log.close()
+
+
+def fails_after(patch: pytest.MonkeyPatch, allowed: int) -> None:
+    """A disk on which calls write ``allowed`` bytes more, the last of them in part, and then none."""
+    real, left = os.pwrite, [allowed]
+
+    def write(descriptor: int, data: bytes, position: int) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = real(descriptor, data[: left[0]], position)
+        left[0] -= written
+        return written
+
+    patch.setattr(os, "pwrite", write)
+
+
+def test_a_write_is_whole_or_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwrite
+    with (tmp_path / "file").open("w+b") as file:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", lambda descriptor, data, position: real(descriptor, data[:3], position))
+            write_all(file.fileno(), b"0123456789", 5)
+        assert file.read() == bytes(5) + b"0123456789"
+
+        fails_after(monkeypatch, 4)
+        with pytest.raises(OSError, match="No space left"):
+            write_all(file.fileno(), b"0123456789", 5)
+
+
+@pytest.mark.parametrize("why", ["hardly any room is left", "blocks are not written in place", "room is not promised"])
+def test_where_a_store_could_kill_a_call_writes_and_what_failed_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    if why == "hardly any room is left":
+        monkeypatch.setattr(mapped, "AMPLE_ROOM", 1 << 62)
+    elif why == "blocks are not written in place":
+        monkeypatch.setattr(mapped, "writes_in_place", lambda descriptor: False)
+    else:
+
+        def refuse(descriptor: int, offset: int, length: int) -> None:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    log = CommitLog(tmp_path, SIZE)
+    log.load()
+    log.open_at(0)
+    first = put(log, b"a" * 1000)
+
+    for allowed in (0, 1, 991, 992, 993, 999):  # the last 8 bytes to be written are the first of the record
+        with monkeypatch.context() as patch:
+            fails_after(patch, allowed)
+            with pytest.raises(StoreNotWritable, match="No space left on device; free some disk space"):
+                put(log, b"b" * 1000)
+            with pytest.raises(StoreNotWritable):
+                put(log, b"c" * 500)  # neither has what was left gone, nor is there room
+        assert log.end == 1000
+    second = put(log, b"d" * 500)
+
+    assert log.read(first, 1000) == b"a" * 1000
+    assert log.read(second, 500) == b"d" * 500
+    assert (tmp_path / file_name(0)).read_bytes() == b"a" * 1000 + b"d" * 500 + bytes(SIZE - 1500)
+    third = [put(log, bytes([i]) * 900) for i in range(1, 8)]  # and rolls
+    assert [log.read(offset, 900) for offset in third] == [bytes([i]) * 900 for i in range(1, 8)]
+    log.close()
+
+
+def test_a_segment_that_cannot_be_ended_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = CommitLog(tmp_path, SIZE)
+    log.load()
+    log.open_at(0)
+    for i in (1, 2, 3):
+        put(log, bytes([i]) * 1100)
+
+    with monkeypatch.context() as patch:
+        fails_after(patch, 5)
+        with pytest.raises(StoreNotWritable, match="No space left"):
+            put(log, b"x" * 1100)
+    offset = put(log, b"y" * 500)
+
+    assert (tmp_path / file_name(0)).read_bytes()[3300:] == b"y" * 500 + bytes(SIZE - 3800)
+    assert offset == 3300
+    assert put(log, b"z" * 1100) == SIZE
+    log.close()
 
 
 def test_clearing_keeps_length_and_what_comes_before(tmp_path: Path) -> None:

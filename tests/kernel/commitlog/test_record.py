@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from verniermq.kernel.commitlog.integrity import NothingWritten, whole_record_at
 from verniermq.kernel.commitlog.record import (
     MAGIC_V1,
     MAGIC_V2,
@@ -19,7 +20,6 @@ from verniermq.kernel.commitlog.record import (
     properties_of,
     topic_field,
 )
-from verniermq.kernel.commitlog.whole import NothingWritten, whole_record_at
 from verniermq.kernel.errors import CorruptRecord
 from verniermq.kernel.message import format_properties, pack_host
 

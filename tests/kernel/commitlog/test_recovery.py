@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kernel.commitlog.stores import SEGMENT, abandon, bodies, make_store, open_store, pending
+from verniermq.cli.repair import check_store
 from verniermq.kernel.clock import ManualClock
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
-from verniermq.kernel.commitlog.recovery import DamagedStore, MissingSegment
 from verniermq.kernel.commitlog.scan import NewerFormat, Scan
+from verniermq.kernel.dispatch.consumequeue import ENTRY
 from verniermq.kernel.dispatch.event import DispatchEvent
+from verniermq.kernel.dispatch.queuefiles import QueueFiles
 from verniermq.kernel.errors import SegmentSizeMismatch, StoreError
 from verniermq.kernel.message import SysFlag
-from verniermq.kernel.store import Appended, Store
+from verniermq.kernel.store import Appended, Store, recovery
+from verniermq.kernel.store.recovery import DamagedStore, MissingSegment
 
 pytestmark = pytest.mark.anyio
 
 
 def fill(store: Store, count: int, first: int = 0) -> list[Appended]:
-    return [
-        store.append(pending(f"T{i % 2}", i % 3, f"body {i}".encode() * 20)) for i in range(first, first + count)
-    ]
+    return [store.append(pending(f"T{i % 2}", i % 3, f"body {i}".encode() * 20)) for i in range(first, first + count)]
 
 
 def filled(path: Path, count: int = 100) -> tuple[dict[tuple[str, int], list[bytes]], list[Appended]]:
@@ -152,7 +155,8 @@ def test_one_missing_queue_or_file_is_noticed_and_made_again(tmp_path: Path, wha
     again.close()
 
 
-def test_a_rebuild_that_is_interrupted_begins_again(tmp_path: Path) -> None:
+def test_a_rebuild_that_is_interrupted_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "KEPT", 100)
     content, _ = filled(tmp_path, 300)
     shutil.rmtree(tmp_path / "consumequeue" / "T0")
     store = make_store(tmp_path)
@@ -165,6 +169,28 @@ def test_a_rebuild_that_is_interrupted_begins_again(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "consumequeue" / "T1" / "1")
 
     again = open_store(tmp_path)
+    assert bodies(again) == content
+    again.close()
+
+
+@pytest.mark.parametrize("kept", [recovery.KEPT, 100])
+def test_after_a_crash_queue_files_are_made_when_the_broker_serves_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    content, _ = filled(tmp_path, 300)
+    shutil.rmtree(tmp_path / "consumequeue")
+    monkeypatch.setattr(recovery, "KEPT", kept)
+    made: list[str] = []
+    create = QueueFiles.create
+    monkeypatch.setattr(QueueFiles, "create", lambda self, path: made.append(path) or create(self, path))
+
+    store = open_store(tmp_path)
+
+    assert bool(made) == (kept < 300), "many records are not all kept in memory"
+    assert bodies(store) == content
+    store.close()
+    again = open_store(tmp_path)
+    assert again.was_clean
     assert bodies(again) == content
     again.close()
 
@@ -251,6 +277,38 @@ async def test_after_another_brokers_crash_the_timestamps_choose_the_file(tmp_pa
     assert bodies(again) == content
     assert 0 < spy.total < again.end / 2
     again.close()
+
+
+async def test_what_a_power_cut_left_behind_a_hole_in_a_queue_does_not_come_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path, queue_entries=1000)
+    for number in range(400):
+        store.append(pending(body=b"%d" % number))
+        if number == 204:
+            store.dispatch()
+            await store.save_checkpoint()
+            half = store.end
+    store.dispatch()
+    store._dispatcher.write_now()
+    abandon(store)
+    # The log lost what came after the checkpoint, and the queue's file the first of it.
+    for start in range(half - half % SEGMENT, store.end, SEGMENT):
+        os.truncate(segment(tmp_path, start), max(half - start, 0))
+        os.truncate(segment(tmp_path, start), SEGMENT)
+    file = tmp_path / "consumequeue" / "T1" / "0" / f"{0:020d}"
+    content = file.read_bytes()
+    file.write_bytes(content[: 205 * 20] + bytes(20) + content[206 * 20 :])
+
+    again = open_store(tmp_path, queue_entries=1000)
+    again.append(pending(body=b"next"))
+    again.close()
+
+    assert not any(file.read_bytes()[206 * 20 :])
+    third = open_store(tmp_path, queue_entries=1000)
+    assert "making them again" not in caplog.text
+    assert bodies(third)["T1", 0] == [*(b"%d" % number for number in range(205)), b"next"]
+    third.close()
 
 
 def test_queue_entries_that_a_crash_tore_are_made_again(tmp_path: Path) -> None:
@@ -360,39 +418,313 @@ def test_a_queue_rebuilt_from_a_log_that_lost_its_beginning_begins_in_the_middle
     third.close()
 
 
+# --- crashed, and queue files are missing ---------------------------------------------------
+
+QUEUE_FILE = 100 * 20
+
+
+async def crashed(path: Path, **settings: Any) -> dict[tuple[str, int], list[bytes]]:
+    """A store killed a little after a checkpoint; every queue has two files."""
+    store = open_store(path, **settings)
+    fill(store, 800)
+    store.dispatch()
+    await store.save_checkpoint()
+    fill(store, 100, 800)
+    store.dispatch()
+    store._dispatcher.write_now()
+    content = bodies(store)
+    abandon(store)
+    return content
+
+
+def lacks(caplog: pytest.LogCaptureFixture) -> bool:
+    return "consume queues lack entries" in caplog.text
+
+
+async def test_after_a_crash_that_lost_no_queue_file_nothing_old_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = await crashed(tmp_path)
+    durable = Checkpoint.load(tmp_path / "checkpoint").queues_durable
+    spy = Spy()
+    store = make_store(tmp_path)
+
+    store.open(spy)
+
+    assert durable is not None
+    assert spy.total == store.end - durable
+    assert not lacks(caplog)
+    assert bodies(store) == content
+    store.close()
+
+
+@pytest.mark.parametrize("what", ["", "T1", "T1/0", f"T1/0/{0:020d}", f"T1/0/{QUEUE_FILE:020d}"])
+async def test_queue_files_missing_after_a_crash_are_made_again_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    content = await crashed(tmp_path)
+    missing = tmp_path / "consumequeue" / what
+    shutil.rmtree(missing) if missing.is_dir() else missing.unlink()
+    assert check_store(make_store(tmp_path).settings).missing_entries > 0
+
+    store = open_store(tmp_path)
+
+    assert lacks(caplog)
+    assert bodies(store) == content
+    assert [a.queue_offset for a in fill(store, 6, 900)] == [150] * 6
+    store.close()
+    caplog.clear()
+    again = open_store(tmp_path)
+    assert not lacks(caplog)
+    again.close()
+
+
+@pytest.mark.parametrize(("number", "keeps_its_length"), [(0, False), (1, False), (1, True)])
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_queue_file_that_lost_its_end_is_made_again_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, keeps_its_length: bool, stopped: bool
+) -> None:
+    content = await crashed(tmp_path)
+    if stopped:
+        open_store(tmp_path).close()
+    file = tmp_path / "consumequeue" / "T1" / "0" / f"{number * QUEUE_FILE:020d}"
+    os.truncate(file, 10 * 20 + 7)
+    if keeps_its_length:
+        os.truncate(file, QUEUE_FILE)
+
+    store = open_store(tmp_path)
+
+    assert lacks(caplog)
+    assert bodies(store) == content
+    store.close()
+
+
+async def test_a_missing_file_in_the_middle_is_noticed_after_a_crash(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = await crashed(tmp_path, queue_entries=20)
+    (tmp_path / "consumequeue" / "T1" / "0" / f"{3 * 20 * 20:020d}").unlink()
+
+    store = open_store(tmp_path, queue_entries=20)
+
+    assert lacks(caplog)
+    assert bodies(store) == content
+    store.close()
+
+
+async def test_a_queue_whose_messages_are_all_expired_goes_on_counting_when_others_are_made_again(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path)
+    for _ in range(7):
+        store.append(pending("old"))
+    fill(store, 300)
+    store.dispatch()
+    store.delete_first_segment()
+    await store.expire_queues()
+    await store.save_checkpoint()
+    content = bodies(store)
+    abandon(store)
+    shutil.rmtree(tmp_path / "consumequeue" / "T1" / "0")
+
+    again = open_store(tmp_path)
+
+    assert bodies(again) == content
+    assert again.append(pending("old")).queue_offset == 7
+    again.close()
+
+
+async def test_without_any_queue_after_another_brokers_crash_all_are_made_again(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = open_store(tmp_path, clock=clock)
+    for i in range(300):
+        fill(store, 1, i)
+        await clock.advance(0.1)
+    store.dispatch()
+    await store.save_checkpoint()
+    content = bodies(store)
+    abandon(store)
+    forget_our_part(tmp_path)
+    shutil.rmtree(tmp_path / "consumequeue")
+
+    again = open_store(tmp_path)
+
+    assert bodies(again) == content
+    again.close()
+
+
+@pytest.mark.parametrize("saved_since", [True, False])
+async def test_a_topic_deleted_before_a_crash_is_no_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, saved_since: bool
+) -> None:
+    store = open_store(tmp_path)
+    fill(store, 300)
+    store.dispatch()
+    await store.save_checkpoint()
+    store.delete_topic("T1")
+    if saved_since:
+        await store.save_checkpoint()
+    content = bodies(store)
+    abandon(store)
+    report = check_store(make_store(tmp_path).settings)
+
+    again = open_store(tmp_path)
+
+    assert not lacks(caplog)
+    assert {topic for topic, _ in content} == {"T0"}
+    assert bodies(again) == content
+    assert (report.is_whole, report.without_queue) == (True, 150)
+    again.close()
+
+
+@pytest.mark.parametrize("saved_since", [True, False])
+async def test_queue_files_that_expired_before_a_crash_are_no_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, saved_since: bool
+) -> None:
+    store = open_store(tmp_path, queue_entries=10)
+    fill(store, 300)
+    store.dispatch()
+    await store.save_checkpoint()
+    store.delete_first_segment()
+    store.delete_first_segment()
+    assert await store.expire_queues() > 0
+    if saved_since:
+        await store.save_checkpoint()
+    content = bodies(store)
+    abandon(store)
+
+    again = open_store(tmp_path, queue_entries=10)
+
+    assert not lacks(caplog)
+    assert bodies(again) == content
+    again.close()
+
+
+async def test_a_loss_after_a_topic_was_deleted_is_noticed_once_a_checkpoint_was_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+    fill(store, 300)
+    store.dispatch()
+    await store.save_checkpoint()
+    store.delete_topic("T1")
+    await store.save_checkpoint()
+    content = bodies(store)
+    abandon(store)
+    shutil.rmtree(tmp_path / "consumequeue" / "T0" / "2")
+
+    again = open_store(tmp_path)
+
+    assert lacks(caplog)
+    assert {key: read for key, read in bodies(again).items() if key[0] == "T0"} == content
+    again.close()
+
+
+async def test_a_checkpoint_written_while_queue_files_are_removed_does_not_say_how_many_entries_there_are(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path)
+    path, keeper = tmp_path / "checkpoint", store._maintenance
+    fill(store, 30)
+    store.dispatch()
+    await store.save_checkpoint()
+    known = [Checkpoint.load(path).entries]
+    keeper.begin_removal()
+    known.append(Checkpoint.load(path).entries)
+    keeper.begin_removal()
+    keeper.end_removal()
+    fill(store, 30)
+    store.dispatch()
+    await store.save_checkpoint()
+    known.append(Checkpoint.load(path).entries)
+    keeper.end_removal()
+    await store.save_checkpoint()
+    known.append(Checkpoint.load(path).entries)
+
+    assert known == [30, -1, -1, 60]
+    store.close()
+
+
+async def test_the_number_of_entries_is_right_after_whatever_happened(tmp_path: Path) -> None:
+    chance = random.Random(14)
+    store = open_store(tmp_path, queue_entries=10)
+    for step in range(300):
+        match chance.randrange(12):
+            case 0:
+                store.delete_topic(f"T{chance.randrange(2)}")
+            case 1:
+                store.delete_first_segment()
+                await store.expire_queues()
+            case 2:
+                store.append(pending(sys_flag=SysFlag.TRANSACTION_PREPARED))
+            case 3:
+                store._dispatcher.write_now()
+            case _:
+                fill(store, chance.randrange(20), step)
+        store.dispatch()
+        counted = store._dispatcher.entries
+        store._dispatcher.count_again()
+        assert counted == store._dispatcher.entries
+    store.flush()
+    files = (tmp_path / "consumequeue").glob("*/*/*")
+    assert counted == sum(1 for file in files for _, size, _ in ENTRY.iter_unpack(file.read_bytes()) if size)
+    store.close()
+
+
 # --- whoever follows the log ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("crashed", [False, True])
-def test_listeners_hear_again_from_where_they_ask(tmp_path: Path, crashed: bool) -> None:
-    _, appended = filled(tmp_path, 100)
-    if crashed:
-        crash_with_mark(tmp_path)
-    heard: list[DispatchEvent] = []
+def listened(path: Path) -> list[int]:
+    """Where the messages are that a listener hears of while the store opens."""
+    heard: list[int] = []
 
     def hear(events: Sequence[DispatchEvent]) -> None:
-        heard.extend(events)
+        heard.extend(event.commit_log_offset for event in events)
 
-    store = make_store(tmp_path)
+    store = make_store(path)
     store.listeners.append(hear)
-    store.redispatch_from = lambda: appended[40].commit_log_offset
     store.open()
-
-    assert [e.commit_log_offset for e in heard] == [a.commit_log_offset for a in appended[40:]]
-    assert heard[0].topic == "T0"
     store.close()
+    return heard
 
 
-def test_listeners_that_ask_for_an_odd_place_hear_from_the_segments_beginning(tmp_path: Path) -> None:
+def test_after_a_crash_listeners_hear_again_what_they_may_have_missed(tmp_path: Path) -> None:
     _, appended = filled(tmp_path, 100)
-    heard: list[int] = []
-    store = make_store(tmp_path)
-    store.listeners.append(lambda events: heard.extend(e.commit_log_offset for e in events))
-    store.redispatch_from = lambda: SEGMENT + 5
-    store.open()
+    crash_with_mark(tmp_path)
+    checkpoint = Checkpoint.load(tmp_path / "checkpoint")
+    checkpoint.queues_durable, checkpoint.entries = appended[40].commit_log_offset, 40
+    checkpoint.save(tmp_path / "checkpoint")
 
-    assert heard == [a.commit_log_offset for a in appended if a.commit_log_offset >= SEGMENT]
+    assert listened(tmp_path) == [one.commit_log_offset for one in appended[40:]]
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_after_a_crash_the_log_is_synced_before_it_counts_as_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool
+) -> None:
+    filled(tmp_path, 100)
+    if crashed:
+        crash_with_mark(tmp_path)
+    synced: list[str] = []
+    real = os.fdatasync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", note)
+        store = open_store(tmp_path)
+    log_was_synced = any("/commitlog/" in path for path in synced)
     store.close()
+
+    assert log_was_synced == crashed
+
+
+def test_after_an_orderly_stop_listeners_hear_nothing_twice(tmp_path: Path) -> None:
+    filled(tmp_path, 100)
+
+    assert listened(tmp_path) == []
 
 
 # --- damage --------------------------------------------------------------------------------

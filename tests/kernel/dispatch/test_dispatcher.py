@@ -131,5 +131,5 @@ def test_directories_that_are_no_queues_are_left_alone(dispatcher: Dispatcher) -
     (dispatcher.root / "empty").mkdir()
 
     again = Dispatcher(dispatcher.root, queue_entries=10, open_files=10)
-    assert again.load() == 1
+    assert again.load() == 0
     assert list(again.queues) == [("T", 0)]

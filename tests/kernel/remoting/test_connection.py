@@ -342,7 +342,7 @@ async def test_a_connection_knows_its_peer(listening: Listen) -> None:
 async def test_opaques_start_over_before_they_leave_32_bits(listening: Listen) -> None:
     async with listening({ECHO: echo}) as there:
         connection = await connect(there.address)
-        connection._asking._last_opaque = 2**31 - 2
+        connection._responses._last_opaque = 2**31 - 2
 
         answers = [await connection.request(Command.request(ECHO, binary=True)) for _ in range(2)]
 

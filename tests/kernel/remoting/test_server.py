@@ -216,9 +216,7 @@ async def test_a_graceful_stop_finishes_work_and_sends_new_requests_away(
         assert await peer.is_closed()
 
 
-async def test_work_that_outlasts_the_grace_is_cancelled(
-    listening: Listen, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_work_that_outlasts_the_grace_is_cancelled(listening: Listen, caplog: pytest.LogCaptureFixture) -> None:
     cancelled: list[int] = []
 
     async def forever(request: Command, connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -12,11 +13,20 @@ from typing import Any
 
 import pytest
 
-from verniermq.kernel import Command, ConfigError, Connection, PeerUnreachable, RemotingServer, connect, load_tls
+from verniermq.kernel import (
+    Command,
+    ConfigError,
+    Connection,
+    PeerUnreachable,
+    RemotingServer,
+    RequestCode,
+    connect,
+    load_tls,
+)
 from verniermq.kernel.errors import ConnectionLost
 from verniermq.kernel.remoting import RemotingLimits
-from verniermq.kernel.remoting.tls import TlsMode
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel.remoting.tls import TlsMode, load_outgoing_tls
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -178,7 +188,7 @@ async def test_a_peer_that_closes_at_once_leaves_nothing_behind() -> None:
     async with server() as listening:
         for _ in range(3):
             (await opened(listening)).close()
-        await until(lambda: listening._door is not None and not listening._door.newcomers)
+        await until(lambda: listening._shared_port is not None and not listening._shared_port.detectors)
         connection = await connect(address(listening))
         assert await say(connection, b"x") == b"x"
         connection.close()
@@ -193,11 +203,23 @@ async def test_the_number_of_those_who_say_nothing_is_limited() -> None:
             sock.close()
 
 
+async def test_many_that_are_turned_away_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "verniermq")
+    async with server() as listening:
+        for _ in range(20):
+            (await opened(listening)).close()  # a port scanner, a health check
+        await until(lambda: listening._shared_port is not None and listening._shared_port._turned_away == 19)
+
+    lines = [record for record in caplog.records if "at the door" in record.message]
+    assert [record.levelname for record in lines] == ["INFO"]
+    assert "it closed without a word" in lines[0].message
+
+
 async def test_a_server_that_stops_sends_newcomers_away() -> None:
     async with server() as listening:
         silent = await opened(listening)
         halfway = await opened(listening, CLIENT_HELLO)
-        await until(lambda: listening._door is not None and len(listening._door.newcomers) == 2)
+        await until(lambda: listening._shared_port is not None and len(listening._shared_port.detectors) == 2)
         await listening.stop()
         await closed_by_peer(silent)
         await closed_by_peer(halfway)
@@ -206,9 +228,56 @@ async def test_a_server_that_stops_sends_newcomers_away() -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - a door tells nobody who waits there
             await asyncio.sleep(0.01)
+
+
+# --- a broker as the client of others ------------------------------------------------------
+
+CARRIER = {
+    "broker__name": "carrier", "tls__mode": "enforcing", "tls__certificate": CERTIFICATE, "tls__key": KEY,
+}  # fmt: skip
+
+
+async def known_brokers(namesrv: str, tls: ssl.SSLContext) -> set[str]:
+    connection = await connect(namesrv, tls=tls)
+    answer = await connection.request(Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
+    connection.close()
+    return set(json.loads(answer.body)["brokerAddrTable"])
+
+
+@pytest.mark.parametrize("client_ca", ["", CERTIFICATE])
+async def test_a_broker_registers_inside_tls_when_told_to(client_ca: str) -> None:
+    async with running_broker(**CARRIER, tls__client_ca=client_ca) as carrier:
+        outgoing = {"tls__outgoing": True, "tls__server_ca": CERTIFICATE}
+        own = {"tls__certificate": CERTIFICATE, "tls__key": KEY} if client_ca else {}
+        async with running_broker(broker__name="guest", broker__namesrv=carrier.name_servers, **outgoing, **own):
+            async with asyncio.timeout(60):
+                while "guest" not in await known_brokers(  # noqa: ASYNC110 - asking is all that one can do
+                    carrier.name_servers[0], trusting(with_certificate=True)
+                ):
+                    await asyncio.sleep(0.02)
+        assert await known_brokers(carrier.name_servers[0], trusting(with_certificate=True)) == {"carrier"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [({}, "cannot register with name server"), ({"tls__outgoing": True}, "TLS failed: CERTIFICATE_VERIFY_FAILED")],
+)
+async def test_a_broker_does_not_register_with_whom_it_does_not_trust_or_understand(
+    settings: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_broker(**CARRIER) as carrier:
+        async with running_broker(broker__name="guest", broker__namesrv=carrier.name_servers, **settings):
+            await until(lambda: why in caplog.text)
+        assert await known_brokers(carrier.name_servers[0], trusting()) == {"carrier"}
+
+
+async def test_outgoing_tls_with_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\[tls\] server_ca: .* holds no certificates"):
+        load_outgoing_tls(True, str(tmp_path / "none.pem"), "", "")
+    assert load_outgoing_tls(False, "", "", "") is None
 
 
 # --- settings --------------------------------------------------------------------------------
@@ -225,6 +294,8 @@ def test_a_setting_that_cannot_work_is_refused_and_says_why(tmp_path: Path) -> N
         load_tls("enforcing", CERTIFICATE, "")
     with pytest.raises(ConfigError, match=r"\[tls\] key: there is no file '/nowhere.pem'"):
         load_tls("permissive", CERTIFICATE, "/nowhere.pem")
+    with pytest.raises(ConfigError, match=r"\[tls\] key: there is no file"):
+        load_tls("permissive", CERTIFICATE, "x" * 300)  # which no system can even look for
     with pytest.raises(ConfigError, match="no certificate with its key"):
         load_tls("permissive", str(empty), KEY)
     with pytest.raises(ConfigError, match="holds no certificates"):

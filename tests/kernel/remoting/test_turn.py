@@ -9,9 +9,11 @@ import socket
 import pytest
 
 from tests.kernel.pulling import until
-from verniermq.kernel.remoting import Command, Connection
+from tests.work import WorkPerTurn
+from verniermq.kernel.remoting import Command, Connection, RemotingLimits
 from verniermq.kernel.remoting.command import ONEWAY_FLAG
-from verniermq.kernel.remoting.turn import MOST_AT_ONCE
+from verniermq.kernel.remoting.connection import REQUESTS_PER_TURN
+from verniermq.kernel.remoting.turn import BYTES_PER_TURN, MOST_AT_ONCE
 
 from .conftest import Listen
 
@@ -41,7 +43,7 @@ async def test_more_than_a_turn_takes_at_once_is_served_in_the_order_in_which_ea
 
     async with listening({NOTE: note}) as there:
         peers = connected(there.address, PEERS)
-        await asyncio.sleep(0.1)
+        await until(lambda: len(there.server.connections) == PEERS)
         for half in (range(3), range(3, 6)):
             frames = b"".join(Command(NOTE, opaque=number).encode() for number in half)
             send_all(peers, [frames] * PEERS)
@@ -63,7 +65,7 @@ async def test_what_was_sent_right_before_a_close_is_taken_in(listening: Listen)
 
     async with listening({NOTE: note}) as there:
         peers = connected(there.address, 20)
-        await asyncio.sleep(0.1)
+        await until(lambda: len(there.server.connections) == 20)
         send_all(peers, [Command(NOTE, number, ONEWAY_FLAG).encode() for number in range(20)])
         for number, peer in enumerate(peers):
             if number % 2:  # half of them say good-bye, half of them vanish
@@ -128,13 +130,15 @@ async def test_a_handler_that_was_cancelled_costs_one_connection_only(listening:
         host, _, port = there.address.rpartition(":")
         streams = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
         await until(lambda: len(there.server.connections) == 3)
-        for body in (b"cursed", b"fine"):
-            for number, connection in enumerate(list(there.server.connections)):
-                if not connection.closed:
-                    connection.data_received(Command(NOTE, body=body if number == 1 else b"fine").encode())
-            await asyncio.sleep(0.05)
+        connections = list(there.server.connections)
+        for number, connection in enumerate(connections):
+            connection.data_received(Command(NOTE, body=b"cursed" if number == 1 else b"fine").encode())
+        await until(lambda: connections[1].closed)
+        for connection in there.server.connections:
+            connection.data_received(Command(NOTE, body=b"fine").encode())
+        await there.server.stop()
 
-        answered = sorted([len(await reader.read(65536)) if not reader.at_eof() else 0 for reader, _ in streams])
+        answered = sorted([len(await reader.read()) for reader, _ in streams])
         assert answered == [0, *[2 * len(Command(NOTE).reply().encode())] * 2]
         for _, writer in streams:
             writer.close()
@@ -153,18 +157,75 @@ async def test_an_error_that_nobody_thought_of_costs_one_connection_only(
     monkeypatch.setattr(Connection, "decode", decode)
     async with listening({NOTE: lambda request, connection: request.reply()}) as there:
         peers = connected(there.address, 5)
-        await asyncio.sleep(0.1)
+        await until(lambda: len(there.server.connections) == 5)
         bodies = [b"fine", b"fine", b"cursed", b"fine", b"fine"]
         send_all(peers, [Command(NOTE, body=body).encode() for body in bodies])
-        await asyncio.sleep(0.2)
 
-        answers = []
+        answers, loop = [], asyncio.get_running_loop()
         for peer in peers:
             peer.setblocking(False)
             try:
-                answers.append(bool(peer.recv(65536)))
+                answers.append(bool(await loop.sock_recv(peer, 65536)))
             except ConnectionError:
                 answers.append(False)
             peer.close()
         assert answers == [True, True, False, True, True]
         assert [r.levelno for r in caplog.records if "unexpected error" in r.getMessage()] == [logging.ERROR]
+
+
+@pytest.mark.parametrize("goes", [False, True])
+async def test_a_peer_that_sends_thousands_of_requests_at_once_lets_others_have_a_turn(
+    listening: Listen, goes: bool
+) -> None:
+    work = WorkPerTurn()
+    noted: list[int] = []
+
+    def note(request: Command, connection: Connection) -> Command:
+        work.note()
+        noted.append(request.opaque)
+        return request.reply()
+
+    async with listening({NOTE: note}) as there:
+        (peer,) = connected(there.address, 1)
+        peer.setblocking(False)
+        frames = b"".join(Command(NOTE, opaque=number).encode() for number in range(2000))
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(peer, frames)
+        if goes:
+            peer.shutdown(socket.SHUT_WR)
+        received = bytearray()
+        while len(received) < sum(len(Command(NOTE, opaque=number).reply().encode()) for number in range(2000)):
+            chunk = await loop.sock_recv(peer, 65536)
+            assert chunk, "it was closed before all was answered"
+            received += chunk
+        peer.close()
+
+    assert noted == list(range(2000))
+    if not goes:
+        assert work.most <= REQUESTS_PER_TURN
+
+
+async def test_peers_that_ask_for_much_at_once_let_others_have_a_turn(listening: Listen) -> None:
+    work, peers, asked = WorkPerTurn(), 10, 200
+    body, limits = bytes(128 * 1024), RemotingLimits(write_buffer_high=512 * 1024)
+
+    def note(request: Command, connection: Connection) -> Command:
+        work.note()
+        return request.reply(0, body=body)
+
+    async with listening({NOTE: note}, limits=limits) as there:
+        greedy = [await there.raw_peer() for _ in range(peers)]
+        frames = b"".join(Command(NOTE, opaque=number).encode() for number in range(asked))
+        for peer in greedy:
+            peer.writer.write(frames)
+        await until(lambda: not any(connection.is_writable for connection in there.server.connections))
+        last = await there.raw_peer()
+        await last.send(Command(NOTE, opaque=7))
+        assert (await last.receive()).opaque == 7
+
+        for peer in greedy:
+            assert [(await peer.receive()).opaque for _ in range(asked)] == list(range(asked))
+
+    assert work.total == peers * asked + 1
+    # The last one served in a turn may have begun just before enough was answered.
+    assert work.most * len(body) <= BYTES_PER_TURN + limits.write_buffer_high + 2 * len(body)

@@ -13,28 +13,26 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.plugins.documented import blocks
+from verniermq.cli.render import render_effective
 from verniermq.kernel import (
     Broker,
     Command,
     ConfigError,
     Connection,
     RequestCode,
-    RequestRefused,
     ResponseCode,
     connect,
 )
-from verniermq.kernel.config import load, render_effective
+from verniermq.kernel.config import load
 from verniermq.kernel.config.structure import structure
 from verniermq.kernel.config.toml import toml_value
-from verniermq.kernel.testing import running_broker
-from verniermq.plugins.acl import Config, Plugin
-from verniermq.plugins.acl.accounts import PUB, SUB, Rights, any_of
-from verniermq.plugins.acl.needs import FINDERS
-from verniermq.plugins.acl.signature import digest, is_signed_with
+from verniermq.kernel.remoting.signature import digest, is_signed_with
+from verniermq.kernel.requests import EITHER, PUB, SUB, Undeclared
+from verniermq.plugins.acl import Config
+from verniermq.plugins.acl.accounts import Rights, any_of
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -117,6 +115,18 @@ async def test_a_signed_request_that_was_changed_on_its_way_is_refused() -> None
         codes = [(await connection.request(command)).code for command in (body, field, added)]
 
     assert codes == [ResponseCode.NO_PERMISSION] * 3
+
+
+async def test_requests_that_nobody_can_look_through_are_refused_and_do_not_stop_the_broker() -> None:
+    """Ten failures of the plugin in a row would: no account may bring them about."""
+    async with guarded() as (broker, connection):
+        for _ in range(12):
+            body = b'{"clientID":"c","consumerDataSet":[{"groupName":' + b"[" * 990 + b"]" * 990 + b"}]}"
+            code, remark = await answer(connection, Command.request(RequestCode.HEART_BEAT, {}, body), "shop")
+            assert code == ResponseCode.INVALID_PARAMETER
+            assert "nested more than 32 levels deep" in remark
+
+        assert not broker.stop_requested.is_set()
 
 
 @pytest.mark.parametrize("signature", ["", "?", "AAAA", "é", "AA=="], ids=str)
@@ -207,17 +217,16 @@ async def test_administration_takes_an_administrator() -> None:
         refused = await answer(connection, create(), "shop")
         created = await answer(connection, create(), "root")
 
-        assert "UPDATE_AND_CREATE_TOPIC (17) takes an administrator, and account 'shop' is none" in refused[1]
+        assert "UPDATE_AND_CREATE_TOPIC (17) for 'new' takes an administrator, and account 'shop' is none" in refused[1]
         assert created[0] == ResponseCode.SUCCESS
         assert "new" in broker.topics
 
 
-async def test_every_request_that_is_not_listed_takes_an_administrator() -> None:
+async def test_a_request_that_declares_nothing_takes_an_administrator() -> None:
     async with guarded() as (broker, connection):
-        unlisted = [code for code in broker.handlers if code not in FINDERS]
-        codes = {(await answer(connection, Command.request(code), "shop"))[0] for code in unlisted}
+        undeclared = [code for code in broker.handlers if broker.table.request_class(code) is Undeclared]
+        codes = {(await answer(connection, Command.request(code), "shop"))[0] for code in (*undeclared, 31999)}
 
-    assert RequestCode.VIEW_MESSAGE_BY_ID in unlisted
     assert codes == {ResponseCode.NO_PERMISSION}
 
 
@@ -245,11 +254,11 @@ async def test_a_name_server_answers_everybody() -> None:
 def test_the_longest_name_that_fits_decides() -> None:
     rights = Rights({"a": "PUB", "a*": "SUB", "ab*": "DENY", "*": "PUB|SUB"}, "DENY")
 
-    assert rights.of("a") == {PUB}
-    assert rights.of("ax") == {SUB}
+    assert rights.of("a") == PUB
+    assert rights.of("ax") == SUB
     assert rights.of("abc") == frozenset()
-    assert rights.of("z") == {PUB, SUB}
-    assert Rights({}, "SUB").of("z") == {SUB}
+    assert rights.of("z") == EITHER
+    assert Rights({}, "SUB").of("z") == SUB
 
 
 def test_addresses_are_written_in_several_ways() -> None:
@@ -259,28 +268,6 @@ def test_addresses_are_written_in_several_ways() -> None:
     assert not any(map(inside, ["11.0.0.1", "192.168.3.8", "192.168.3.70", "172.16.0.10", "2001:db9::5", "unix", ""]))
     assert any_of(["*"])("anything")
     assert not any_of([])("10.0.0.1")
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["consumerDataSet", "groupName", "subscriptionDataSet", "topic", "acks", "c", "t", "mqSet",
-                         "consumerGroup", "subscriptionData", "group"]), inner, max_size=4),
-    max_leaves=12,
-)  # fmt: skip
-
-
-@given(code=st.sampled_from(sorted(FINDERS)), body=st.binary(max_size=20) | json_values.map(orjson.dumps))
-def test_no_body_makes_the_check_stumble(code: int, body: bytes) -> None:
-    plugin = Plugin(structure(Config, {"accounts": ACCOUNTS}, "plugins.acl"))
-    request = signed(Command.request(code, {}, body), "shop", SECRET)
-    connection = object.__new__(Connection)
-    connection.peer_address = "10.0.0.1:1"
-
-    try:
-        plugin.before_request(request, connection)
-    except RequestRefused:
-        pass
 
 
 # --- settings --------------------------------------------------------------------------------
@@ -330,7 +317,7 @@ async def test_changed_accounts_apply_without_a_restart(tmp_path: Path, caplog: 
 
     def write(secret: str) -> None:
         file.write_text(
-            f'[broker]\nport = 0\n[namesrv]\nport = 0\n[store]\npath = {toml_value(str(tmp_path / "store"))}\n'
+            f"[broker]\nport = 0\n[namesrv]\nport = 0\n[store]\npath = {toml_value(str(tmp_path / 'store'))}\n"
             '[plugins]\nenable = ["default", "acl"]\n'
             f'[plugins.acl.accounts.shop]\nsecret = "{secret}"\ndefault_topic = "PUB"\n'
         )
@@ -353,4 +340,4 @@ async def test_changed_accounts_apply_without_a_restart(tmp_path: Path, caplog: 
 async def test_a_broker_without_the_plugin_does_not_look() -> None:
     async with running_broker() as broker:
         assert not broker.host.is_active("acl")
-        assert broker.server.guards == ()
+        assert list(broker.server.guards) == []

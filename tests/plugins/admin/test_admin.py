@@ -11,7 +11,21 @@ import pytest
 
 from tests.kernel.pulling import INCLUDED, SUSPEND, pull
 from tests.plugins.peer import Peer, peer, served
-from verniermq.kernel import Command, Connection, ManualClock, RequestCode, ResponseCode, connect, parse_fastjson
+from tests.work import WorkPerTurn
+from verniermq.kernel import (
+    Command,
+    Connection,
+    ConsumerOffsets,
+    GroupConfig,
+    ManualClock,
+    RequestCode,
+    ResponseCode,
+    TopicConfig,
+    connect,
+    parse_fastjson,
+)
+from verniermq.plugins.admin.progress import ROWS_PER_STEP, ProgressRequests
+from verniermq.plugins.admin.reset import QUEUES_PER_STEP, ResetRequests
 
 pytestmark = pytest.mark.anyio
 
@@ -180,3 +194,112 @@ async def test_settings_are_shown_and_not_changed_over_the_wire(tmp_path: Path) 
 
         assert b"brokerName=broker-a\n" in shown.body
         assert refused.code == ResponseCode.NO_PERMISSION
+
+
+# --- large tables --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "wide"}),
+        (RequestCode.GET_CONSUME_STATS, {"topic": "wide", "consumerGroup": "readers"}),
+        (RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "wide", "group": "readers"}),
+    ],
+)
+async def test_the_figures_of_a_topic_with_many_queues_let_others_have_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: RequestCode, fields: dict[str, str]
+) -> None:
+    looks = WorkPerTurn().watch(monkeypatch, ProgressRequests, "_bounds")
+    async with served(tmp_path) as (broker, client):
+        broker.topics.put(TopicConfig("wide", 500, 500))
+        broker.groups.put(GroupConfig("readers"))
+        broker.offsets.commit("readers", "wide", 0, 0)
+
+        await client.ask_well(code, **fields)
+
+    assert looks.total == 500
+    assert looks.most <= ROWS_PER_STEP
+
+
+async def test_a_reset_of_many_queues_lets_others_have_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = WorkPerTurn().watch(monkeypatch, ResetRequests, "_target")
+    moved = WorkPerTurn().watch(monkeypatch, ConsumerOffsets, "reset")
+    async with served(tmp_path) as (broker, client):
+        broker.topics.put(TopicConfig("wide", 200, 200))
+
+        await client.ask_well(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="wide", group="readers", timestamp=0)
+
+        assert len(broker.offsets.queues("readers", "wide")) == 200
+    assert (found.total, moved.total) == (200, 200)
+    assert max(found.most, moved.most) <= QUEUES_PER_STEP
+
+
+async def test_an_answer_that_no_frame_can_hold_is_given_up_early(tmp_path: Path) -> None:
+    frames = {"remoting__max_header_size": "32KiB", "remoting__max_frame_size": "64KiB"}
+    async with served(tmp_path, store__max_message_size="1KiB", **frames) as (broker, client):
+        broker.topics.put(TopicConfig("wide", 4000, 4000))
+
+        answer = await client.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="wide")
+
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "raise max_frame_size in [remoting]" in answer.remark
+
+
+async def test_a_deleted_topic_is_counted_no_more(tmp_path: Path) -> None:
+    async with served(tmp_path) as (_, client):
+        await client.sent("orders")
+        await asked(client, RequestCode.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey="orders")
+        await client.ask_well(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
+
+        gone = await client.ask(RequestCode.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey="orders")
+        assert gone.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_consumer_that_goes_away_when_it_is_asked_is_said_to_be_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave(request: Command, connection: Connection) -> None:
+        connection.close()
+
+    async with served(tmp_path) as (broker, client):
+        await client.sent("orders")
+        leaving = {RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: leave}
+        await Peer(await connect(broker.address, leaving), "leaver").heartbeat("billing", ["orders"])
+
+        answer = await client.ask(
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="orders", group="billing", clientAddr=""
+        )
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark.startswith("consumer 'leaver': the connection to ")
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_lists_of_a_broker(tmp_path: Path) -> None:
+    async with served(tmp_path) as (broker, client):
+        await client.sent("orders")
+        await client.heartbeat("readers", ["orders"])
+        producer = orjson.dumps({"clientID": client.client_id, "producerDataSet": [{"groupName": "senders"}]})
+        await client.ask_well(RequestCode.HEART_BEAT, producer)
+        broker.offsets.commit("readers", "orders", 0, 1)
+
+        offsets = await asked(client, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        producers = await asked(client, RequestCode.GET_ALL_PRODUCER_INFO)
+        subscription = await asked(client, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group="readers", topic="orders")
+        nobody = await asked(client, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group="nobody", topic="orders")
+        assert offsets["offsetTable"]["orders@readers"] == {"0": 1}
+        assert [one["clientId"] for one in producers["data"]["senders"]] == [client.client_id]
+        assert subscription["subscriptionData"]["topic"] == "orders"
+        assert "subscriptionData" not in nobody
+
+
+async def test_a_broker_alone_has_no_slaves_and_nothing_to_clean(tmp_path: Path) -> None:
+    async with served(tmp_path) as (broker, client):
+        await client.sent("orders")
+        status = await asked(client, RequestCode.GET_BROKER_HA_STATUS)
+        assert (status["master"], status["inSyncSlaveNums"], status["haConnectionInfo"]) == (True, 0, [])
+        assert status["masterCommitLogMaxOffset"] == broker.store.end
+        await client.ask_well(RequestCode.CLEAN_UNUSED_TOPIC)
+        assert await client.bodies("orders") == [b"hello"]

@@ -71,9 +71,7 @@ def _rooms(top: int) -> list[str]:
     ]
     for column, room in enumerate((1, 2, 3)):
         x = 30 + column * 220
-        parts.append(
-            f'<rect x="{x}" y="{top + 16}" width="200" height="150" rx="8" fill="#f6f6f2" stroke="#999999"/>'
-        )
+        parts.append(f'<rect x="{x}" y="{top + 16}" width="200" height="150" rx="8" fill="#f6f6f2" stroke="#999999"/>')
         parts.append(f'<text x="{x + 10}" y="{top + 36}">room {room}</text>')
         here = [client for client in clients if client.startswith(f"r{room}-")]
         for row, client in enumerate(here):

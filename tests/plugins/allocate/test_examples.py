@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from verniermq.kernel import ConfigError, MessageQueue
+from verniermq.plugins.allocate import Room
 from verniermq.plugins.allocate.averagely import averagely
 from verniermq.plugins.allocate.by_config import ByConfig, parse_queue
 from verniermq.plugins.allocate.circle import circle
@@ -14,7 +15,6 @@ from verniermq.plugins.allocate.consistent_hash import ConsistentHash, Ring, que
 from verniermq.plugins.allocate.machine_room import MachineRoom, room_of_broker
 from verniermq.plugins.allocate.machine_room_nearby import (
     MachineRoomNearby,
-    Room,
     RoomsByPattern,
     RoomsByPrefix,
 )

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verniermq.kernel import MessageQueue
-from verniermq.kernel.testing import check_allocator, running_broker
+from tests.kernel.enabling import client_context
+from verniermq.kernel import MessageQueue, hookspecs
 from verniermq.plugins.allocate import Config, Plugin
 from verniermq.plugins.allocate.consistent_hash import ConsistentHash, Ring, queue_key
 from verniermq.plugins.allocate.machine_room_nearby import RoomsByPrefix
 from verniermq.plugins.allocate.registry import Registry, rocketmq_name
+from verniermq.testing import check_allocator, running_broker
 
 REGISTRY = Registry(machine_rooms=frozenset({"r0", "r1", "r2"}), resolver=RoomsByPrefix("@"))
 
@@ -83,7 +84,7 @@ def test_a_leaver_moves_about_its_share_of_the_queues() -> None:
 
 
 def test_a_plugin_answers_for_its_names_and_leaves_the_others() -> None:
-    plugin = Plugin(Config())
+    plugin = Plugin(Config(), client_context())
     queues = [MessageQueue("orders", "broker-a", number) for number in range(4)]
 
     assert plugin.allocate_queues("AVG", "b", queues, ["a", "b"]) == queues[2:]
@@ -105,8 +106,8 @@ async def test_a_host_finds_the_strategy_with_its_settings() -> None:
     queues = [MessageQueue("orders", broker, 0) for broker in ("east@a", "west@b")]
 
     async with running_broker(plugins__enable=enable, plugins__allocate__machine_rooms=["west"]) as broker:
-        west = broker.host.ask("allocate_queues", "MACHINE_ROOM", "billing", "me", queues, ["me"])
-        unknown = broker.host.ask("allocate_queues", "somebody-else", "billing", "me", queues, ["me"])
+        west = broker.host.ask(hookspecs.allocate_queues, "MACHINE_ROOM", "billing", "me", queues, ["me"])
+        unknown = broker.host.ask(hookspecs.allocate_queues, "somebody-else", "billing", "me", queues, ["me"])
 
     assert west == queues[1:]
     assert unknown is None

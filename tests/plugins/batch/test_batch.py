@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.plugins.txn.peers import Peer, peer
+from tests.work import WorkPerTurn
 from verniermq.kernel import Command, RequestCode, ResponseCode, format_properties
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel.handlers import send as sending
+from verniermq.kernel.handlers.send import MESSAGES_PER_STEP
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -68,9 +72,7 @@ async def test_the_bytes_of_the_reference_are_understood() -> None:
         ({"TRAN_MSG": "true"}, "'RMQ_SYS_TRANS_HALF_TOPIC' because of its property TRAN_MSG"),
     ],
 )
-async def test_what_has_to_travel_alone_is_refused_with_the_whole_batch(
-    properties: dict[str, str], words: str
-) -> None:
+async def test_what_has_to_travel_alone_is_refused_with_the_whole_batch(properties: dict[str, str], words: str) -> None:
     async with running_broker() as broker, peer(broker.address) as producer:
         answer = await send_batch(producer, element(b"good") + element(b"bad", properties))
 
@@ -82,10 +84,10 @@ async def test_what_has_to_travel_alone_is_refused_with_the_whole_batch(
 async def test_a_plugin_may_not_move_a_message_out_of_a_batch(tmp_path: Path) -> None:
     plugin = tmp_path / "divert.py"
     plugin.write_text(
-        "from verniermq.kernel import Declaration, NoConfig, concerns, hookimpl\n"
+        "from verniermq.kernel import Declaration, concerns, hookimpl\n"
         "class Plugin:\n"
         "    declaration = Declaration(api=1, summary='Diverts what is marked.')\n"
-        "    def __init__(self, config): pass\n"
+        "    def __init__(self, config, broker): pass\n"
         "    @hookimpl\n"
         "    @concerns(properties=('divert',))\n"
         "    async def before_append(self, message):\n"
@@ -131,10 +133,10 @@ async def test_a_batch_without_a_message_is_refused() -> None:
 async def test_a_plugin_sees_the_messages_of_a_batch_that_concern_it(tmp_path: Path) -> None:
     plugin = tmp_path / "shout.py"
     plugin.write_text(
-        "from verniermq.kernel import Declaration, NoConfig, concerns, hookimpl\n"
+        "from verniermq.kernel import Declaration, concerns, hookimpl\n"
         "class Plugin:\n"
         "    declaration = Declaration(api=1, summary='Shouts what is marked.')\n"
-        "    def __init__(self, config): pass\n"
+        "    def __init__(self, config, broker): pass\n"
         "    @hookimpl\n"
         "    @concerns(properties=('shout',))\n"
         "    def before_append(self, message):\n"
@@ -160,3 +162,41 @@ def test_bytes_that_are_no_batch_are_refused_and_nothing_is_stored(noise: bytes)
             assert await producer.bodies("T") == []
 
     anyio.run(run)
+
+
+async def test_a_large_batch_is_read_in_steps_and_stored_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = WorkPerTurn().watch(monkeypatch, sending, "parse_properties")
+    async with running_broker() as broker, peer(broker.address) as producer:
+        bodies = [str(number).encode() for number in range(1500)]
+
+        answer = await send_batch(producer, b"".join(map(element, bodies)), topic="large")
+
+        assert answer.code == 0, answer.remark
+        queue = broker.store.queue("large", 0)
+        assert queue is not None
+        messages = [broker.store.message_at(offset) for offset, _, _ in queue.entries(0, 2000)]
+        assert [message.body for message in messages if message] == bodies
+        assert all(a and b and b.commit_log_offset == a.commit_log_offset + a.size for a, b in pairwise(messages))
+        assert len(answer.ext["msgId"].split(",")) == 1500
+    assert read.total == 1501, "and once for the request"
+    assert read.most <= MESSAGES_PER_STEP + 1
+
+
+async def test_a_large_batch_that_would_be_torn_apart_is_refused_whole() -> None:
+    async with running_broker() as broker, peer(broker.address) as producer:
+        batch = element(b"x") * 600 + element(b"later", {"DELAY": "3"})
+
+        answer = await send_batch(producer, batch)
+
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert broker.store.max_offset("T", 0) == 0
+
+
+async def test_a_batch_of_more_messages_than_allowed_is_refused_with_the_settings_name() -> None:
+    async with running_broker(store__max_batch=10) as broker, peer(broker.address) as producer:
+        assert (await send_batch(producer, element(b"x") * 10)).code == 0
+        answer = await send_batch(producer, element(b"x") * 11)
+
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "more than 10 messages; send it in parts, or raise max_batch in [store]" in answer.remark
+        assert broker.store.max_offset("T", 0) == 10

@@ -23,9 +23,9 @@ import attrs
 
 from tests.plugins.fault.simulation import BROKERS, STRATEGIES, Tries, draw
 from verniermq.client import Admin, Message, Producer
-from verniermq.kernel import Broker, Declaration, FaultStrategy, MessageQueue, VernierMQError, hookimpl
-from verniermq.kernel.testing import running_broker
+from verniermq.kernel import Broker, ClientContext, Declaration, FaultStrategy, MessageQueue, VernierMQError, hookimpl
 from verniermq.plugins.fault import Config, make_strategy
+from verniermq.testing import running_broker
 
 SLOW: Final = (1.0, 4.0)
 DEAD: Final = (2.0, 5.0)
@@ -140,6 +140,7 @@ class Plugin:
 
     declaration: ClassVar = Declaration(api=1, config=Config, summary="Fault strategies that can be looked at.")
     config: Config
+    client: ClientContext
     made: Recording | None = attrs.field(default=None, init=False)
 
     @hookimpl

@@ -9,9 +9,9 @@ from random import Random
 import anyio
 import pytest
 
+from tests.kernel.enabling import client_context
 from tests.plugins.fault.simulation import picture, sends_per_second
 from verniermq.kernel import FaultStrategy, MessageQueue, PeerUnreachable
-from verniermq.kernel.testing import check_fault_strategy
 from verniermq.plugins.fault import Config, Plugin, make_strategy
 from verniermq.plugins.fault.detector import probe_once
 from verniermq.plugins.fault.fewest_failures import FailureCounts, FewestFailures
@@ -19,6 +19,7 @@ from verniermq.plugins.fault.flag import Flag, FlagWithReset
 from verniermq.plugins.fault.latency import Latency, LatencyTable
 from verniermq.plugins.fault.rotation import Rotation
 from verniermq.plugins.fault.timeout import Timeout, TimeoutMap
+from verniermq.testing import check_fault_strategy
 
 QUEUES = [MessageQueue("orders", broker, number) for broker in ("a", "b", "c") for number in range(2)]
 
@@ -62,7 +63,7 @@ def test_round_robin_keeps_the_contract_without_a_memory() -> None:
 
 
 def test_the_plugin_makes_a_fresh_strategy_for_each_producer() -> None:
-    plugin = Plugin(Config())
+    plugin = Plugin(Config(), client_context())
 
     assert isinstance(plugin.fault_strategy("flag"), FlagWithReset)
     assert plugin.fault_strategy("flag") is not plugin.fault_strategy("flag")

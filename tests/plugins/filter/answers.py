@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from verniermq.kernel import SubscriptionParseFailed
-from verniermq.plugins.filter.sql.evaluate import compile_condition
+from verniermq.plugins.filter.sql.evaluator import compile_condition
 from verniermq.plugins.filter.sql.javavalues import NotComparable
 from verniermq.plugins.filter.sql.parser import parse
 from verniermq.plugins.filter.tag import compile_tags

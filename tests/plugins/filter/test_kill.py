@@ -8,7 +8,7 @@ import pytest
 
 from tests.plugins.peer import Peer, peer
 from verniermq.kernel import RequestCode, ResponseCode, decode_records
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 pytestmark = pytest.mark.anyio
 

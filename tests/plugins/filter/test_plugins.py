@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from verniermq.kernel import MATCH_ALL, ConfigError, PluginHost, Subscription, SubscriptionParseFailed, tags_code
+from tests.kernel.enabling import context, loaded_from
+from verniermq.kernel import MATCH_ALL, ConfigError, Subscription, SubscriptionParseFailed, tags_code
 from verniermq.kernel.config import load
-from verniermq.kernel.testing import check_filter
+from verniermq.kernel.host.brokerhost import BrokerHost
 from verniermq.plugins.filter import sql, tag
+from verniermq.testing import check_filter
 
 PAGE = Path(__file__).parents[3] / "docs" / "plugins" / "filter.md"
 BOTH = """
@@ -21,12 +23,10 @@ from = "verniermq.plugins.filter.sql:Plugin"
 """
 
 
-def host_with(folder: Path, toml: str) -> PluginHost:
+def host_with(folder: Path, toml: str) -> BrokerHost:
     file = folder / "broker.toml"
     file.write_text(toml)
-    host = PluginHost()
-    host.load(load(file, environ={}))
-    return host
+    return loaded_from(load(file, environ={}))
 
 
 def test_the_host_asks_the_plugin_whose_type_it_is(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_tag_plugin_keeps_the_contract() -> None:
     good = [Subscription("t", text, "TAG") for text in ("*", "a", "a || b", " || ", "订单 || 😀", "polygenelubricants")]
     bad = [Subscription("t", text, "TAG") for text in ("||", "||||", " || ".join(map(str, range(1025))))]
 
-    check_filter(tag.Plugin(tag.Config()).compile_filter, good, bad)
+    check_filter(tag.Plugin(tag.Config(), context()).compile_filter, good, bad)
 
 
 def test_the_sql_plugin_keeps_the_contract() -> None:
@@ -86,17 +86,17 @@ def test_the_sql_plugin_keeps_the_contract() -> None:
     good = [Subscription("t", text, "SQL92") for text in conditions]
     bad = [Subscription("t", text, "SQL92") for text in ("", "*", "a =", "a = NULL", "(" * 60 + "a", "a" * 5000)]
 
-    check_filter(sql.Plugin(sql.Config()).compile_filter, good, bad)
+    check_filter(sql.Plugin(sql.Config(), context()).compile_filter, good, bad)
 
 
 def test_tags_named_twice_count_once() -> None:
-    plugin = tag.Plugin(tag.Config(max_tags=2))
+    plugin = tag.Plugin(tag.Config(max_tags=2), context())
 
     assert plugin.compile_filter(Subscription("t", "a || b || a || b")) is not None
 
 
 def test_all_messages_and_no_type_mean_what_rocketmq_means() -> None:
-    plugin = tag.Plugin(tag.Config())
+    plugin = tag.Plugin(tag.Config(), context())
 
     assert plugin.compile_filter(Subscription("t", "*")) is MATCH_ALL
     assert plugin.compile_filter(Subscription("t", "")) is MATCH_ALL
@@ -104,7 +104,7 @@ def test_all_messages_and_no_type_mean_what_rocketmq_means() -> None:
 
 
 def test_an_expression_is_compiled_once_while_the_cache_holds_it() -> None:
-    plugin = sql.Plugin(sql.Config(cache_size=2))
+    plugin = sql.Plugin(sql.Config(cache_size=2), context())
     first = plugin.compile_filter(Subscription("t", "a = 1", "SQL92"))
 
     assert plugin.compile_filter(Subscription("other", "a = 1", "SQL92")) is first
@@ -129,3 +129,11 @@ def test_the_plugin_shown_in_the_docs_works(tmp_path: Path) -> None:
     assert compiled.test({"region": "eu-west", "kind": "paid"})
     assert not compiled.test({"region": "eu-west", "kind": "void"})
     assert not compiled.test({"region": "eu-west"})
+
+
+def test_a_tag_expression_that_would_take_long_to_hash_is_refused() -> None:
+    longest = "x" * tag.LONGEST_EXPRESSION
+
+    assert tag.compile_tags(longest, 2).tag_codes == {tags_code(longest)}
+    with pytest.raises(SubscriptionParseFailed, match=r"65537 characters, the limit is 65536"):
+        tag.compile_tags(longest + "x", 2)

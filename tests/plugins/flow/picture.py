@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from verniermq.plugins.flow.shaping import NS_PER_MS, REFUSED, Reject, Shaper, UniformRate, WarmUp
-from verniermq.plugins.flow.window import Node
+from verniermq.plugins.flow.shaper import NS_PER_MS, REFUSED, Reject, Shaper, UniformRate, WarmUp
+from verniermq.plugins.flow.window import StatisticNode
 
 WHERE: Final = Path(__file__).parents[3] / "docs" / "plugins" / "flow.svg"
 T0: Final = 1_700_000_000_000
@@ -20,7 +20,7 @@ ARRIVALS: Final = [*range(100, 260, 20), 900, 950, 1300, *range(1700, 1820, 20)]
 
 def outcomes(shaper: Shaper) -> list[tuple[int, int | None]]:
     """When each call came and when it passed, ``None`` if it was refused."""
-    node, found = Node(), []
+    node, found = StatisticNode(), []
     for arrival in ARRIVALS:
         wait = shaper.check(node, (T0 + arrival) * NS_PER_MS, 1)
         if wait == REFUSED:
@@ -33,7 +33,7 @@ def outcomes(shaper: Shaper) -> list[tuple[int, int | None]]:
 
 def warming() -> list[int]:
     """Calls that pass in each second, of 200 that come."""
-    shaper, node, passed = WarmUp(100, 10), Node(), []
+    shaper, node, passed = WarmUp(100, 10), StatisticNode(), []
     for second in range(24):
         count = 0
         for step in range(200):
@@ -70,9 +70,7 @@ def picture() -> str:
             else:
                 colour = "#5b6fb5" if row == 0 else "#2a9d8f"
                 parts.append(f'<rect x="{_x(passed)}" y="{y - 14}" width="2" height="22" fill="{colour}"/>')
-    parts += [
-        f'<text x="{_x(second * 500)}" y="236" font-size="10">{second * 500} ms</text>' for second in range(9)
-    ]
+    parts += [f'<text x="{_x(second * 500)}" y="236" font-size="10">{second * 500} ms</text>' for second in range(9)]
     parts.append(
         f'<text x="{LEFT}" y="252" font-size="10">green: passes; red: refused. reject counts by half seconds.</text>'
     )

@@ -9,9 +9,9 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
+from verniermq.cli import main
 from verniermq.kernel import Command, RequestCode, connect
-from verniermq.kernel.cli import main
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 

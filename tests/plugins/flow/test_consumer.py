@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from verniermq.kernel import Consuming, MessageQueue
-from verniermq.plugins.flow.consumer import Smoother
+from verniermq.kernel import Consuming, Message, MessageQueue
+from verniermq.plugins.flow.consumer import ConsumeShaper
 from verniermq.plugins.flow.engine import Engine
 from verniermq.plugins.flow.gate import FlowRefused
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule
-from verniermq.plugins.flow.shaping import NS_PER_MS
+from verniermq.plugins.flow.shaper import NS_PER_MS
 
 pytestmark = pytest.mark.anyio
 
@@ -33,11 +33,12 @@ class Time:
         return (self.now_ns - START_NS) // NS_PER_MS
 
 
-def delivery(count: int = 1, topic: str = "orders") -> Consuming:
-    return Consuming("billing", "10.0.0.1@7", MessageQueue(topic, "broker-a", 0), [b"message"] * count)
+def delivery(count: int = 1, topic: str = "orders", queue_topic: str = "") -> Consuming:
+    queue = MessageQueue(queue_topic or topic, "broker-a", 0)
+    return Consuming("billing", "10.0.0.1@7", queue, [Message(topic, b"message")] * count)
 
 
-async def consume(smoother: Smoother, consuming: Consuming, *, succeeds: bool = True) -> None:
+async def consume(smoother: ConsumeShaper, consuming: Consuming, *, succeeds: bool = True) -> None:
     waiting = smoother.before(consuming)
     if waiting is not None:
         await waiting
@@ -45,9 +46,9 @@ async def consume(smoother: Smoother, consuming: Consuming, *, succeeds: bool = 
     smoother.after(consuming)
 
 
-def smoother_of(time: Time, *rules: FlowRule, breaker: BreakerRule | None = None) -> tuple[Smoother, Engine]:
+def smoother_of(time: Time, *rules: FlowRule, breaker: BreakerRule | None = None) -> tuple[ConsumeShaper, Engine]:
     engine = Engine(rules, [breaker] if breaker else [])
-    return Smoother(engine, time.clock_ns, time.sleep), engine
+    return ConsumeShaper(engine, time.clock_ns, time.sleep), engine
 
 
 async def test_five_a_second_are_handled_one_each_200_ms() -> None:
@@ -64,6 +65,21 @@ async def test_five_a_second_are_handled_one_each_200_ms() -> None:
 
     assert moments == [0, 200, 400, 600, 1200], "three messages at once take the time of three"
     assert engine.resources[0].node.running == 0
+
+
+async def test_a_retried_message_counts_for_the_topic_that_it_was_sent_to() -> None:
+    time = Time()
+    smoother, _ = smoother_of(time, FlowRule(resource="billing:*", count=5, behaviour="uniform_rate"))
+
+    await consume(smoother, delivery())
+    await consume(smoother, delivery(queue_topic="%RETRY%billing"))
+    after_two_of_one_topic = time.passed_ms
+    mixed = delivery(queue_topic="%RETRY%billing")
+    mixed.messages = [Message("orders", b""), Message("refunds", b""), Message("refunds", b"")]
+    await consume(smoother, mixed)
+
+    assert after_two_of_one_topic == 200
+    assert time.passed_ms == 400, "each topic has the count for itself"
 
 
 async def test_a_refused_delivery_is_refused_and_another_topic_is_free() -> None:

@@ -10,9 +10,9 @@ from tests.plugins.documented import blocks, example, settings
 from tests.plugins.flow.picture import WHERE, picture
 from verniermq.kernel import Command, RequestCode, ResponseCode, connect
 from verniermq.kernel.config.structure import structure
-from verniermq.kernel.testing import check_shaper, running_broker
 from verniermq.plugins.flow import Config
 from verniermq.plugins.flow.engine import Engine
+from verniermq.testing import check_shaper, running_broker
 
 
 def test_the_picture_is_current() -> None:

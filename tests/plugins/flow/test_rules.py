@@ -10,7 +10,7 @@ from verniermq.plugins.flow import Config
 from verniermq.plugins.flow.engine import Engine
 from verniermq.plugins.flow.report import figures, rules
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
-from verniermq.plugins.flow.shaping import NS_PER_MS
+from verniermq.plugins.flow.shaper import NS_PER_MS
 
 T0 = 1_700_000_000_000
 
@@ -75,6 +75,17 @@ def test_rules_and_figures_can_be_read() -> None:
         "topic 'orders' breaks above 3 errors, for 10 s",
     ]
     (shown,) = figures(engine, T0)
-    assert str(shown) == (
-        "passed=2 blocked=1 pass_qps=2 block_qps=1 running=2 average_rt_ms=0.0 breakers=closed"
-    )
+    assert str(shown) == ("passed=2 blocked=1 pass_qps=2 block_qps=1 running=2 average_rt_ms=0.0 breakers=closed")
+
+
+def test_limit_app_names_the_group_of_a_topic() -> None:
+    rule = FlowRule(topic="orders", limit_app="billing", count=5)
+    assert rule.concerns("resource", "billing:orders")
+    assert not rule.concerns("resource", "audit:orders")
+    assert not rule.concerns("topic", "orders")
+    assert FlowRule(topic="orders", limit_app="default", count=5).concerns("topic", "orders")
+    assert FlowRule(topic="orders", limit_app="web-*", count=5).concerns("resource", "web-7:orders")
+    with pytest.raises(ValueError, match="goes with topic; this rule names client"):
+        FlowRule(client="10.*", limit_app="billing", count=5)
+    with pytest.raises(ValueError, match='"other" is not known here'):
+        FlowRule(topic="orders", limit_app="other", count=5)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verniermq.kernel.testing import check_shaper
-from verniermq.plugins.flow.shaping import (
+from verniermq.plugins.flow.shaper import (
     NS_PER_MS,
     REFUSED,
     Concurrency,
@@ -19,12 +18,13 @@ from verniermq.plugins.flow.shaping import (
     WarmUp,
     WarmUpUniformRate,
 )
-from verniermq.plugins.flow.window import Node
+from verniermq.plugins.flow.window import StatisticNode
+from verniermq.testing import check_shaper
 
 T0 = 1_700_000_000_000  # ms; a whole second
 
 
-def ask(shaper: Shaper, node: Node, at_ms: float, count: int = 1) -> float | None:
+def ask(shaper: Shaper, node: StatisticNode, at_ms: float, count: int = 1) -> float | None:
     """How many ms the call waits, ``None`` if it is refused; what passes is counted, as the gate does."""
     now_ns = int((T0 + at_ms) * NS_PER_MS)
     wait = shaper.check(node, now_ns, count)
@@ -38,7 +38,7 @@ def ask(shaper: Shaper, node: Node, at_ms: float, count: int = 1) -> float | Non
 
 
 def test_the_window_forgets_half_a_second_at_a_time() -> None:
-    node = Node()
+    node = StatisticNode()
 
     node.begin(T0 + 100, 3)
     node.begin(T0 + 700, 4)
@@ -47,7 +47,7 @@ def test_the_window_forgets_half_a_second_at_a_time() -> None:
 
 
 def test_a_bucket_of_a_second_ago_is_not_counted_again() -> None:
-    node = Node()
+    node = StatisticNode()
 
     node.begin(T0, 5)
 
@@ -56,7 +56,7 @@ def test_a_bucket_of_a_second_ago_is_not_counted_again() -> None:
 
 
 def test_the_previous_second_is_a_whole_second() -> None:
-    node = Node()
+    node = StatisticNode()
 
     node.begin(T0 + 100, 2)
     node.begin(T0 + 900, 3)
@@ -68,7 +68,7 @@ def test_the_previous_second_is_a_whole_second() -> None:
 
 
 def test_a_clock_that_was_set_back_keeps_counting() -> None:
-    node = Node()
+    node = StatisticNode()
 
     node.begin(T0 + 5000, 2)
     node.begin(T0 + 100, 1)
@@ -79,7 +79,7 @@ def test_a_clock_that_was_set_back_keeps_counting() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 3)), max_size=60), st.integers(0, 2500))
 def test_the_kept_sum_is_the_sum_over_two_buckets(steps: list[tuple[int, int]], look_after: int) -> None:
-    node, now, events = Node(), T0, []
+    node, now, events = StatisticNode(), T0, []
     for gap, count in steps:
         now += gap
         node.begin(now, count)
@@ -96,7 +96,7 @@ def test_the_kept_sum_is_the_sum_over_two_buckets(steps: list[tuple[int, int]], 
 
 
 def test_reject_lets_the_count_pass_in_a_window() -> None:
-    shaper, node = Reject(5), Node()
+    shaper, node = Reject(5), StatisticNode()
 
     assert [ask(shaper, node, 10) for _ in range(7)] == [0, 0, 0, 0, 0, None, None]
     assert ask(shaper, node, 999) is None
@@ -104,7 +104,7 @@ def test_reject_lets_the_count_pass_in_a_window() -> None:
 
 
 def test_reject_takes_or_refuses_several_as_one() -> None:
-    shaper, node = Reject(5), Node()
+    shaper, node = Reject(5), StatisticNode()
 
     assert ask(shaper, node, 0, 3) == 0
     assert ask(shaper, node, 0, 3) is None
@@ -112,13 +112,13 @@ def test_reject_takes_or_refuses_several_as_one() -> None:
 
 
 def test_a_count_of_zero_lets_nothing_pass() -> None:
-    assert ask(Reject(0), Node(), 0) is None
-    assert ask(UniformRate(0, 500), Node(), 0) is None
-    assert ask(Concurrency(0), Node(), 0) is None
+    assert ask(Reject(0), StatisticNode(), 0) is None
+    assert ask(UniformRate(0, 500), StatisticNode(), 0) is None
+    assert ask(Concurrency(0), StatisticNode(), 0) is None
 
 
 def test_concurrency_counts_what_runs() -> None:
-    shaper, node = Concurrency(2), Node()
+    shaper, node = Concurrency(2), StatisticNode()
 
     assert [ask(shaper, node, 0) for _ in range(3)] == [0, 0, None]
     node.end(T0 + 5, 5, 1, False)
@@ -148,7 +148,7 @@ def test_a_rate_has_its_distance(rate: float, in_nanoseconds: bool, cost: int) -
 
 
 def test_five_a_second_are_one_each_200_ms_and_later_ones_are_refused() -> None:
-    shaper, node = UniformRate(5, 500), Node()
+    shaper, node = UniformRate(5, 500), StatisticNode()
 
     assert [ask(shaper, node, 0) for _ in range(5)] == [0, 200, 400, None, None]
     assert ask(shaper, node, 100) == 500
@@ -156,7 +156,7 @@ def test_five_a_second_are_one_each_200_ms_and_later_ones_are_refused() -> None:
 
 
 def test_with_5000_ms_of_queueing_25_wait_and_the_27th_is_refused() -> None:
-    shaper, node = UniformRate(5, 5000), Node()
+    shaper, node = UniformRate(5, 5000), StatisticNode()
 
     waits = [ask(shaper, node, 0) for _ in range(30)]
 
@@ -165,7 +165,7 @@ def test_with_5000_ms_of_queueing_25_wait_and_the_27th_is_refused() -> None:
 
 
 def test_after_a_pause_there_is_no_burst() -> None:
-    shaper, node = UniformRate(5, 500), Node()
+    shaper, node = UniformRate(5, 500), StatisticNode()
 
     assert ask(shaper, node, 0) == 0
     assert ask(shaper, node, 10_000) == 0
@@ -173,14 +173,14 @@ def test_after_a_pause_there_is_no_burst() -> None:
 
 
 def test_a_refused_call_takes_no_place() -> None:
-    shaper, node = UniformRate(5, 200), Node()
+    shaper, node = UniformRate(5, 200), StatisticNode()
 
     assert [ask(shaper, node, 0) for _ in range(4)] == [0, 200, None, None]
     assert ask(shaper, node, 200) == 200
 
 
 def test_several_at_once_take_several_places() -> None:
-    shaper, node = UniformRate(5, 5000), Node()
+    shaper, node = UniformRate(5, 5000), StatisticNode()
 
     assert ask(shaper, node, 0, 3) == 0
     assert ask(shaper, node, 0, 2) == 400
@@ -189,7 +189,7 @@ def test_several_at_once_take_several_places() -> None:
 
 
 def test_three_a_second_do_not_drift() -> None:
-    shaper, node = UniformRate(3, 2000), Node()
+    shaper, node = UniformRate(3, 2000), StatisticNode()
 
     waits = [ask(shaper, node, 0) for _ in range(7)]
 
@@ -212,7 +212,7 @@ def test_the_line_of_warm_up_has_the_documented_numbers() -> None:
 
 
 def test_a_cold_system_lets_a_third_pass_and_warms_up_while_it_is_used() -> None:
-    shaper, node = WarmUp(100, 10), Node()
+    shaper, node = WarmUp(100, 10), StatisticNode()
 
     passed = [
         sum(ask(shaper, node, second * 1000 + step * 5) is not None for step in range(200)) for second in range(20)
@@ -224,7 +224,7 @@ def test_a_cold_system_lets_a_third_pass_and_warms_up_while_it_is_used() -> None
 
 
 def test_a_warm_system_that_is_left_alone_cools_down() -> None:
-    shaper, node = WarmUp(100, 10), Node()
+    shaper, node = WarmUp(100, 10), StatisticNode()
     for second in range(20):
         for step in range(200):
             ask(shaper, node, second * 1000 + step * 5)
@@ -236,7 +236,7 @@ def test_a_warm_system_that_is_left_alone_cools_down() -> None:
 
 
 def test_at_a_third_of_the_rate_the_system_stays_as_cold_as_it_is() -> None:
-    shaper, node = WarmUp(100, 10), Node()
+    shaper, node = WarmUp(100, 10), StatisticNode()
     ask(shaper, node, 0)
     node.begin(T0 + 500, 32)
 
@@ -247,7 +247,7 @@ def test_at_a_third_of_the_rate_the_system_stays_as_cold_as_it_is() -> None:
 
 
 def test_below_a_third_of_the_rate_tokens_are_added_before_they_are_taken() -> None:
-    shaper, node = WarmUp(100, 10), Node()
+    shaper, node = WarmUp(100, 10), StatisticNode()
     ask(shaper, node, 0)
     node.begin(T0 + 500, 31)
 
@@ -257,15 +257,15 @@ def test_below_a_third_of_the_rate_tokens_are_added_before_they_are_taken() -> N
 
 
 def test_a_rate_too_small_to_warm_up_is_just_a_rate() -> None:
-    shaper, node = WarmUp(0.5, 1), Node()
+    shaper, node = WarmUp(0.5, 1), StatisticNode()
 
     assert shaper.slope == 0
     assert ask(shaper, node, 0) is None, "half a call a second is less than one in any window"
-    assert ask(WarmUp(1, 1), Node(), 0) == 0
+    assert ask(WarmUp(1, 1), StatisticNode(), 0) == 0
 
 
 def test_cold_calls_are_further_apart_than_warm_ones() -> None:
-    shaper, node = WarmUpUniformRate(100, 10, 500), Node()
+    shaper, node = WarmUpUniformRate(100, 10, 500), StatisticNode()
 
     assert [ask(shaper, node, 0) for _ in range(3)] == [0, 30, 60]
     shaper.tokens = 0
@@ -273,7 +273,7 @@ def test_cold_calls_are_further_apart_than_warm_ones() -> None:
 
 
 def test_warm_up_with_uniform_rate_refuses_too_long_a_wait() -> None:
-    shaper, node = WarmUpUniformRate(100, 10, 100), Node()
+    shaper, node = WarmUpUniformRate(100, 10, 100), StatisticNode()
 
     assert [ask(shaper, node, 0) for _ in range(6)] == [0, 30, 60, 90, None, None]
     assert ask(shaper, node, 20) == 100
@@ -328,7 +328,7 @@ RATES = st.one_of(st.integers(1, 300), st.floats(0.3, 300, allow_nan=False))
 def test_what_is_kept_for_a_second_answers_as_the_plain_formulas_do(
     steps: list[tuple[int, int]], rate: float, period_s: int, max_queueing_ms: int | None, start: int
 ) -> None:
-    plain, node = PlainWarmUp(rate, period_s, max_queueing_ms), Node()
+    plain, node = PlainWarmUp(rate, period_s, max_queueing_ms), StatisticNode()
     shaper: Shaper = (
         WarmUp(rate, period_s) if max_queueing_ms is None else WarmUpUniformRate(rate, period_s, max_queueing_ms)
     )
@@ -342,19 +342,19 @@ def test_what_is_kept_for_a_second_answers_as_the_plain_formulas_do(
 
 
 def test_every_shaper_keeps_the_contract() -> None:
-    check_shaper(lambda: Reject(20), 20, make_node=Node)
-    check_shaper(lambda: UniformRate(20, 400), 20, make_node=Node, max_queueing_ms=400)
-    check_shaper(lambda: UniformRate(30, 400), 30, make_node=Node, max_queueing_ms=400)
-    check_shaper(lambda: WarmUp(20, 5), 20, make_node=Node)
-    check_shaper(lambda: WarmUpUniformRate(20, 5, 400), 20, make_node=Node, max_queueing_ms=400)
+    check_shaper(lambda: Reject(20), 20, make_node=StatisticNode)
+    check_shaper(lambda: UniformRate(20, 400), 20, make_node=StatisticNode, max_queueing_ms=400)
+    check_shaper(lambda: UniformRate(30, 400), 30, make_node=StatisticNode, max_queueing_ms=400)
+    check_shaper(lambda: WarmUp(20, 5), 20, make_node=StatisticNode)
+    check_shaper(lambda: WarmUpUniformRate(20, 5, 400), 20, make_node=StatisticNode, max_queueing_ms=400)
 
 
 def test_the_contract_notices_a_shaper_without_a_limit_and_one_that_hides_its_waits() -> None:
     with pytest.raises(AssertionError, match="passed in"):
-        check_shaper(lambda: Reject(1e9), 20, make_node=Node)
+        check_shaper(lambda: Reject(1e9), 20, make_node=StatisticNode)
 
     class Hidden(UniformRate):
         queues = False
 
     with pytest.raises(AssertionError, match="must say so"):
-        check_shaper(lambda: Hidden(20, 400), 20, make_node=Node, max_queueing_ms=400)
+        check_shaper(lambda: Hidden(20, 400), 20, make_node=StatisticNode, max_queueing_ms=400)

@@ -7,7 +7,7 @@ from pathlib import Path
 from verniermq.plugins.flow.engine import Engine
 from verniermq.plugins.flow.gate import Gate
 from verniermq.plugins.flow.rules import FlowRule, SystemRule
-from verniermq.plugins.flow.shaping import NS_PER_MS, REFUSED
+from verniermq.plugins.flow.shaper import NS_PER_MS, REFUSED
 from verniermq.plugins.flow.system import UNKNOWN, Machine, SystemProtection
 
 T0 = 1_700_000_000_000

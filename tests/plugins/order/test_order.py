@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.plugins.peer import Peer, peer, served
-from verniermq.kernel import Broker, ManualClock, MessageQueue, RequestCode, ResponseCode
-from verniermq.kernel.testing import broker_process
-from verniermq.plugins.order.locks import Locks
+from tests.work import WorkPerTurn
+from verniermq.kernel import ITEMS_PER_STEP, Broker, ManualClock, MessageQueue, RequestCode, ResponseCode
+from verniermq.plugins import order
+from verniermq.plugins.order.locks import QueueLocks
+from verniermq.testing import broker_process
 
 pytestmark = pytest.mark.anyio
 
@@ -152,7 +154,7 @@ steps = st.lists(
 @given(steps)
 async def test_no_queue_ever_has_two_holders(steps: list[tuple[str, int, set[int]]]) -> None:
     clock = ManualClock()
-    locks = Locks(clock, 60)
+    locks = QueueLocks(clock, 60, most=4, most_per_client=4)
     connections = [Someone() for _ in range(3)]
     holders: dict[int, tuple[int, float]] = {}
     for step, who, numbers in steps:
@@ -163,10 +165,12 @@ async def test_no_queue_ever_has_two_holders(steps: list[tuple[str, int, set[int
             locks.free_connection(connections[who])  # type: ignore[arg-type]
             holders = {queue: held for queue, held in holders.items() if held[0] != who}
         elif step == "unlock":
-            locks.unlock("group", queues, str(who))
+            for queue in queues:
+                locks.unlock("group", queue, str(who))
             holders = {queue: held for queue, held in holders.items() if held[0] != who or queue not in numbers}
         else:
-            granted = {queue.queue_id for queue in locks.lock("group", queues, str(who), connections[who])}  # type: ignore[arg-type]
+            connection = connections[who]
+            granted = {q.queue_id for q in queues if locks.lock("group", q, str(who), connection)}  # type: ignore[arg-type]
             free = {
                 number for number in numbers
                 if number not in holders or holders[number][0] == who or clock.now() - holders[number][1] > 60
@@ -174,3 +178,35 @@ async def test_no_queue_ever_has_two_holders(steps: list[tuple[str, int, set[int
             assert granted == free
             holders.update({number: (who, clock.now()) for number in granted})
         assert locks.is_held("group") == any(clock.now() - since <= 60 for _, since in holders.values())
+        assert len(locks) >= sum(clock.now() - since <= 60 for _, since in holders.values())
+
+
+# --- many ---------------------------------------------------------------------------------
+
+
+async def test_a_lock_of_thousands_of_queues_lets_others_have_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = WorkPerTurn().watch(monkeypatch, order, "MessageQueue")
+    async with served(tmp_path) as (_, client):
+        assert await lock(client, *range(1000)) == list(range(1000))
+
+    assert queues.total == 1000
+    assert queues.most <= ITEMS_PER_STEP
+
+
+@pytest.mark.parametrize("setting", ["max_locks", "max_locks_per_client"])
+async def test_locks_beyond_a_limit_are_refused_with_its_name(tmp_path: Path, setting: str) -> None:
+    clock = ManualClock()
+    async with served(tmp_path, clock, **{f"plugins__order__{setting}": 2}) as (broker, client):
+        assert await lock(client, 0, 1) == [0, 1]
+        answer = await client.ask(RequestCode.LOCK_BATCH_MQ, body(client, [0, 1, 2]))
+
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert f"2, as many as there may be; raise {setting} in [plugins.order]" in answer.remark
+        assert await lock(client, 0, 1) == [0, 1], "its own are renewed all the same"
+        await unlock(client, 0)
+        assert await lock(client, 2) == [2]
+        await clock.advance(61)
+        async with peer(broker.address, "other") as other:
+            assert await lock(other, 3, 4) == [3, 4], "what is over makes room"

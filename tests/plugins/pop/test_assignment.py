@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tests.plugins.txn.peers import Peer, peer
 from verniermq.kernel import MessageQueue, RequestCode, ResponseCode
-from verniermq.kernel.testing import running_broker
-from verniermq.plugins.pop.assignment import STRATEGIES, share_popped
+from verniermq.plugins.allocate.averagely import averagely
+from verniermq.plugins.pop.assignment import share_popped
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -87,8 +88,21 @@ async def test_a_mode_needs_a_topic_and_a_group() -> None:
         await a.send("T")
         await a.join(consumers=(GROUP,))
         assert await set_mode(a, topic="absent") == ResponseCode.TOPIC_NOT_EXIST
-        assert await set_mode(a, group="absent") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert await set_mode(a, group="a b") == ResponseCode.INVALID_PARAMETER
         assert await set_mode(a, mode="PUSH") == ResponseCode.INVALID_PARAMETER
+        assert await set_mode(a, share=2**31) == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_mode_may_be_set_before_the_group_has_a_consumer() -> None:
+    async with running_broker() as broker, peer(broker.address, "a") as a:
+        await a.send("T")
+        assert await set_mode(a, group="absent", mode="PUSH") == ResponseCode.INVALID_PARAMETER
+        assert broker.groups.find("absent") is None, "created for a mode that was refused"
+        assert await set_mode(a, group="absent") == 0
+        assert broker.groups.find("absent") is not None
+    async with running_broker(groups__auto_create=False) as broker, peer(broker.address, "a") as a:
+        await a.send("T")
+        assert await set_mode(a, group="absent") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 async def test_broadcasting_consumers_get_every_queue_and_strangers_none() -> None:
@@ -105,20 +119,12 @@ QUEUES = st.integers(1, 20).map(lambda count: [MessageQueue("T", "b", number) fo
 CLIENTS = st.integers(1, 12).map(lambda count: [f"c{number:02}" for number in range(count)])
 
 
-@given(QUEUES, CLIENTS, st.sampled_from(sorted(STRATEGIES)))
-def test_every_queue_goes_to_exactly_one_client(queues: list[MessageQueue], clients: list[str], strategy: str) -> None:
-    shares = [STRATEGIES[strategy](queues, clients, me) for me in clients]
-
-    assert sorted(queue for share in shares for queue in share) == queues
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
 @given(QUEUES, CLIENTS, st.integers(-1, 12))
 def test_popped_queues_are_shared_by_as_many_as_wanted(
     queues: list[MessageQueue], clients: list[str], share: int
 ) -> None:
     def allocate(client: str) -> list[MessageQueue]:
-        return STRATEGIES["AVG"](queues, clients, client)
+        return averagely(client, queues, clients)
 
     shares = [share_popped(allocate, queues, clients, me, share) for me in clients]
 

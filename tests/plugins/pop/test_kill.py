@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.plugins.pop.popper import Consumer, consumer
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 pytestmark = pytest.mark.anyio
 

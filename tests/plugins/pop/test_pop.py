@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
 import orjson
 import pytest
 
 from tests.plugins.pop.popper import GROUP, RETRY, TOPIC, Consumer, consumer
 from tests.plugins.txn.peers import peer
+from tests.work import WorkPerTurn
 from verniermq.kernel import Broker, ConnectionLost, ManualClock, PendingMessage, RequestCode, ResponseCode
-from verniermq.kernel.testing import running_broker
 from verniermq.plugins.pop import inflight
+from verniermq.plugins.pop.ack import ACKS_PER_STEP
+from verniermq.plugins.pop.checkpoint import CheckPoint
+from verniermq.plugins.pop.longpoll import ATTEMPTS_PER_STEP, HeldPops
+from verniermq.plugins.pop.reader import TESTED_PER_POP
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +33,7 @@ def in_flight(broker: Broker) -> int:
 
 
 def waiting(broker: Broker) -> int:
-    return len(broker.host.active["pop"].instance._room)
+    return len(broker.host.active["pop"].instance._held)
 
 
 async def until_waiting(broker: Broker, count: int) -> None:
@@ -164,6 +171,18 @@ async def test_a_group_may_begin_at_the_end() -> None:
         assert [one.body for one in await it.pop(initMode=1)] == [b"young"]
 
 
+async def test_a_group_that_begins_at_the_end_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verniermq.kernel.store.store.RECENT_BYTES", -1)  # nothing counts as fresh
+    async with running_broker() as broker, consumer(broker.address, broker.name) as it:
+        await send(it, b"old")
+
+        before = await it.pop(initMode=1)
+        await send(it, b"new")
+
+        assert before == []
+        assert [one.body for one in await it.pop(initMode=1)] == [b"new"]
+
+
 async def test_a_batch_of_acknowledgements_is_bits() -> None:
     clock = ManualClock()
     async with running_broker(clock=clock) as broker, consumer(broker.address, broker.name) as it:
@@ -178,6 +197,39 @@ async def test_a_batch_of_acknowledgements_is_bits() -> None:
         assert done.code == 0, done.remark
         await clock.advance(61)
         assert [one.body for one in await it.pop()] == [b"1", b"3", b"4", b"5", b"6", b"7", b"8"]
+
+
+@pytest.mark.parametrize(
+    ("bits", "left"),
+    [
+        ([5, 2, 0, 0, 0, 0, 0, 0], [1, 3, 4, 5, 6, 7, 8]),  # 64 bits as a machine has them: Rust's client
+        ([-128], [0, 1, 2, 3, 4, 5, 6, 8, 9]),
+        ([], list(range(10))),
+    ],
+)
+async def test_the_bits_of_a_batch_may_be_an_array_of_bytes(bits: list[int], left: list[int]) -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, consumer(broker.address, broker.name) as it:
+        await send(it, *[str(number).encode() for number in range(10)])
+        answer = await it.ask_pop()
+        ack = {"b": bits, "c": GROUP, "it": 60_000, "pt": int(answer.ext["popTime"]), "q": 0, "r": "0",
+               "rq": int(answer.ext["reviveQid"]), "so": 0, "t": TOPIC}  # fmt: skip
+
+        done = await it.peer.ask(RequestCode.BATCH_ACK_MESSAGE, {}, orjson.dumps({"acks": [ack]}))
+
+        assert done.code == 0, done.remark
+        await clock.advance(61)
+        assert [int(one.body) for one in await it.pop()] == left
+
+
+@pytest.mark.parametrize("bits", [[256], [-129], ["5"], [1.5, 2], {"5": 2}, 5])
+async def test_bits_that_are_no_bytes_are_refused(bits: object) -> None:
+    async with running_broker() as broker, consumer(broker.address, broker.name) as it:
+        ack = {"b": bits, "c": GROUP, "it": 60_000, "pt": 1, "q": 0, "r": "0", "rq": 0, "so": 0, "t": TOPIC}
+
+        refused = await it.peer.ask(RequestCode.BATCH_ACK_MESSAGE, {}, orjson.dumps({"acks": [ack]}))
+
+        assert refused.code == ResponseCode.INVALID_PARAMETER
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"acks":[]}'])
@@ -568,6 +620,55 @@ async def test_the_same_attempt_gets_the_same_messages() -> None:
         assert [one.body for one in again] == [b"1"]
 
 
+async def test_a_lost_answer_to_an_ordered_pop_uses_up_no_retry() -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, consumer(broker.address, broker.name) as it:
+        await send(it, b"1")
+        ordered = {"order": "true", "queueId": 0, "invisibleTime": 10_000}
+        first = await it.ask_pop(**ordered, attemptId="x")
+        repeated = await it.ask_pop(**ordered, attemptId="x")
+        await clock.advance(11)
+        second = await it.ask_pop(**ordered, attemptId="y")
+        repeated_second = await it.ask_pop(**ordered, attemptId="y")
+
+        counts = [answer.ext["orderCountInfo"] for answer in (first, repeated, second, repeated_second)]
+        assert counts == ["0 0 0;0 qo0%0 0", "0 0 0;0 qo0%0 0", "0 0 1;0 qo0%0 1", "0 0 1;0 qo0%0 1"]
+
+
+async def test_an_acknowledged_message_that_comes_again_with_its_batch_counts_too() -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, consumer(broker.address, broker.name) as it:
+        await send(it, b"1", b"2", b"3")
+        _, second, _ = await it.pop(order="true", invisibleTime=10_000, queueId=0)
+        await it.ack(second)
+        await clock.advance(11)
+
+        answer = await it.ask_pop(order="true", queueId=0)
+
+        assert answer.ext["orderCountInfo"] == "0 0 1;0 qo0%0 1;0 qo0%1 1;0 qo0%2 1"
+
+
+async def test_what_is_popped_and_not_acknowledged_is_listed() -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, consumer(broker.address, broker.name) as it:
+        await send(it, b"1", b"2", b"3")
+        await send(it, b"4", queue_id=1)
+        one, two, three = await it.pop(queueId=0, invisibleTime=30_000)
+        await it.ack(two)
+        (four,) = await it.pop(queueId=1, order="true", attemptId="x", invisibleTime=5_000)
+
+        async def listed() -> list[tuple[int, int, int, bool]]:
+            answer = await it.peer.ask(RequestCode.POP_ROLLBACK)
+            records = orjson.loads(answer.body)["records"]
+            assert all((record["groupId"], record["topicId"]) == (GROUP, TOPIC) for record in records)
+            return [(one["queueId"], one["offset"], one["invisibleTime"], one["fifo"]) for one in records]
+
+        assert await listed() == [(0, 0, 30_000, False), (0, 2, 30_000, False), (1, 0, 5_000, True)]
+        for popped in (one, three, four):
+            await it.ack(popped)
+        assert await listed() == []
+
+
 async def test_an_ordered_pop_waits_until_the_queue_opens_by_itself() -> None:
     clock = ManualClock()
     async with running_broker(clock=clock) as broker, consumer(broker.address, broker.name) as it:
@@ -584,6 +685,24 @@ async def test_an_ordered_pop_waits_until_the_queue_opens_by_itself() -> None:
             tasks.start_soon(wait)
             await until_waiting(broker, 1)
             await clock.advance(6)
+
+
+async def test_an_ordered_pop_outlives_its_topic(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, consumer(broker.address, broker.name) as it:
+        await send(it, b"1")
+        await it.pop(order="true", invisibleTime=5_000, queueId=0)
+        async with anyio.create_task_group() as tasks:
+
+            async def wait() -> None:
+                assert await it.pop(order="true", pollTime=15_000, queueId=0) == []
+
+            tasks.start_soon(wait)
+            await until_waiting(broker, 1)
+            deleted = await it.peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": it.topic})
+            assert deleted.code == ResponseCode.SUCCESS
+            await clock.advance(30)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_the_order_is_kept_over_a_restart(tmp_path: Path) -> None:
@@ -623,3 +742,126 @@ async def test_checkpoints_that_somebody_else_wrote_are_found(tmp_path: Path) ->
         await clock.advance(21)
 
         assert [one.body for one in await it.pop()] == [b"b"]
+
+
+@pytest.mark.parametrize("milliseconds", [-1, 2**63 - 1])
+async def test_a_time_that_the_tables_cannot_hold_is_refused(milliseconds: int) -> None:
+    async with running_broker() as broker, consumer(broker.address, broker.name) as it:
+        await send(it, b"a")
+        (popped,) = await it.pop()
+        answers = [await it.ask_pop(invisibleTime=milliseconds), await it.change(popped, milliseconds)]
+
+    for answer in answers:
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert f"field 'invisibleTime' is {milliseconds}, expected 0 to " in answer.remark
+
+
+@pytest.mark.parametrize(
+    "more", [{"n": 1_000_000}, {"d": [0] * 33}, {"so": 1e308}, {"pt": "soon"}, {"d": [1e308]}, {"c": ["g"]}]
+)
+def test_a_checkpoint_that_no_pop_can_have_made_is_refused(more: dict[str, Any]) -> None:
+    """Anybody can write into the revive log; a list of as many messages as it says would fill the memory."""
+    data = {"so": 0, "pt": 1, "it": 20_000, "bm": 0, "n": 2, "q": 0, "t": TOPIC, "c": GROUP, "d": [], **more}
+
+    with pytest.raises((ValueError, TypeError)):
+        CheckPoint.decode(orjson.dumps(data))
+
+
+# --- much at once --------------------------------------------------------------------------
+
+
+def acknowledgement(start: int, bits: bytes) -> dict[str, object]:
+    encoded = base64.b64encode(bits).decode()
+    return {"b": encoded, "c": GROUP, "it": 60_000, "pt": 1, "q": 0, "r": "0", "rq": 1, "so": start, "t": TOPIC}
+
+
+async def test_more_acknowledgements_than_a_pop_has_messages_are_refused() -> None:
+    async with running_broker() as broker, consumer(broker.address, broker.name) as it:
+        body = orjson.dumps({"acks": [acknowledgement(0, b"\xff" * 5)]})
+
+        answer = await it.peer.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body)
+
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert "40 messages at once, but one pop has at most 32" in answer.remark
+
+
+async def test_a_large_batch_of_acknowledgements_lets_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = WorkPerTurn().watch(monkeypatch, inflight.InFlight, "find")
+    async with running_broker() as broker, consumer(broker.address, broker.name) as it:
+        body = orjson.dumps({"acks": [acknowledgement(start, b"\xff") for start in range(1000)]})
+
+        assert (await it.peer.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body)).code == 0
+
+    assert looks.total == 1000
+    assert looks.most <= ACKS_PER_STEP
+
+
+async def test_a_message_for_many_groups_that_wait_lets_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = WorkPerTurn().watch(monkeypatch, HeldPops, "_attempt")
+    async with (
+        running_broker() as broker,
+        consumer(broker.address, broker.name) as it,
+        anyio.create_task_group() as tasks,
+    ):
+        await send(it, b"first")
+        for number in range(100):
+            other = attrs.evolve(it, group=f"group-{number}")
+            await other.pop()
+            tasks.start_soon(partial(other.ask_pop, pollTime=30_000))
+        await until_waiting(broker, 100)
+        await send(it, b"second")
+        await until_waiting(broker, 0)
+
+    assert attempts.total == 100
+    assert attempts.most <= ATTEMPTS_PER_STEP
+
+
+async def test_a_connection_lets_so_many_pops_wait() -> None:
+    settings = {"plugins__pop__max_waiting_per_connection": 1}
+    async with (
+        running_broker(clock=ManualClock(), **settings) as broker,
+        consumer(broker.address, broker.name) as it,
+        anyio.create_task_group() as tasks,
+    ):
+        await send(it, b"first")
+        await it.pop()
+        tasks.start_soon(partial(it.ask_pop, pollTime=30_000))
+        await until_waiting(broker, 1)
+
+        assert (await it.ask_pop(pollTime=30_000)).code == ResponseCode.POLLING_FULL
+        tasks.cancel_scope.cancel()
+
+
+async def test_many_checkpoints_that_stay_open_are_not_written_anew_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "REWRITE_AFTER", 8)
+    written = WorkPerTurn().watch(monkeypatch, inflight.InFlight, "_append")
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, consumer(broker.address, broker.name) as it:
+        for number in range(200):
+            await send(it, str(number).encode())
+            await it.pop(maxMsgNums=1, invisibleTime=3_600_000)
+        assert in_flight(broker) == 200
+        for _ in range(20):
+            await clock.advance(5)
+
+    assert written.total < 400
+
+
+async def test_a_pop_has_its_filter_test_so_many_messages_and_is_answered_at_once() -> None:
+    async with running_broker(clock=ManualClock()) as broker, consumer(broker.address, broker.name) as it:
+        await send(it, b"first")
+        await it.pop()
+        for queue in range(3):
+            messages = [PendingMessage(TOPIC, queue, b"cheap", {"price": "5"}) for _ in range(300)]
+            broker.store.append_batch(messages)
+        broker.store.append(PendingMessage(TOPIC, 2, b"dear", {"price": "50"}))
+        broker.store.dispatch()
+
+        found: list[bytes] = []
+        pops = 0
+        while not found:
+            pops += 1
+            found = [one.body for one in await it.pop(exp="price > 10", expType="SQL92", pollTime=30_000)]
+
+    assert found == [b"dear"]
+    assert pops > 300 // TESTED_PER_POP, "whichever queue came first"

@@ -13,11 +13,11 @@ import anyio
 import pytest
 
 from tests.plugins.peer import peer
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 
 def message(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "verniermq.kernel", "message", *arguments]
+    command = [sys.executable, "-m", "verniermq.cli", "message", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -75,6 +75,16 @@ def test_messages_are_found_by_key_and_time(process: BrokerProcess) -> None:
     assert "two" not in newest.stdout
     assert earlier.returncode == 1
     assert earlier.stderr == "Error: topic queried has no message with the key order-7 in that time\n"
+
+
+def test_a_body_that_would_fill_the_memory_is_an_error_that_names_its_message(process: BrokerProcess) -> None:
+    bomb = send(process, "bodies", zlib.compress(bytes((64 << 20) + 1), 9), flags=1)
+
+    result = message("get", bomb["msgId"], "--json")
+
+    assert result.returncode == 2
+    assert f"the body of {bomb['msgId']} does not decompress" in result.stderr
+    assert "more than the 67108864 that are allowed" in result.stderr
 
 
 def test_a_compressed_body_is_shown_as_it_was_sent_and_bytes_as_base64(process: BrokerProcess) -> None:

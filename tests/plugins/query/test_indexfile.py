@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 from collections import defaultdict
 from pathlib import Path
@@ -11,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verniermq.kernel import java_hash
+from verniermq.kernel import LARGEST_FOLIO, java_hash
+from verniermq.kernel.commitlog import mapped
+from verniermq.plugins.query import indexfile
 from verniermq.plugins.query.indexfile import IndexFile
 from verniermq.plugins.query.keys import key_hash, keys_of, topic_hash
 
@@ -54,7 +58,62 @@ def test_a_young_file_takes_little_room_on_the_disk(tmp_path: Path) -> None:
 
     file.add([(key_hash(T1, "k1"), 0, 1)])
 
-    assert file.path.stat().st_blocks * 512 < 1 << 20
+    assert file.path.stat().st_blocks * 512 < 4 * LARGEST_FOLIO  # head, slot and entry, of 420 MB
+
+
+def test_nothing_is_stored_into_a_piece_of_which_a_part_has_no_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system keeps a file in memory in pieces of many pages, and the first store wants blocks for a whole one."""
+    monkeypatch.setattr(indexfile, "stores_are_safe", lambda descriptor: True)
+    file = IndexFile(tmp_path / "index", 5_000_000, 20_000_000, create=True)
+
+    file.add([(key_hash(T1, "k1"), 0, 1)])
+
+    pieces = {at // LARGEST_FOLIO for at in (0, 40 + 4 * (key_hash(T1, "k1") % 5_000_000), 20_000_060)}
+    assert len(pieces) > 1
+    assert file.path.stat().st_blocks * 512 >= len(pieces) * LARGEST_FOLIO
+
+
+def test_where_a_store_could_kill_calls_write_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [(key_hash(T1, f"key-{number}"), number * 100, 1000 * number) for number in range(300)]
+    written = []
+    for ample in (0, 1 << 62):
+        monkeypatch.setattr(mapped, "AMPLE_ROOM", ample)
+        file = IndexFile(tmp_path / f"{ample}", 100, 1000, create=True)
+        file.add(keys[:100])
+        file.sync(0)
+        file.add(keys[100:])
+        file.cut(250)
+        written.append(file.path.read_bytes())
+
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("granted", [0, 1, 2, 3, 4, 100, 101])
+def test_a_call_that_finds_no_room_is_an_error_and_what_came_before_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, granted: int
+) -> None:
+    monkeypatch.setattr(mapped, "AMPLE_ROOM", 1 << 62)
+    file = IndexFile(tmp_path / "index", 100, 1000, create=True)
+    keys = [(key_hash(T1, f"key-{number}"), number, number) for number in range(300)]
+    real, asked = os.pwrite, itertools.count()
+
+    def refuse(descriptor: int, data: bytes, position: int) -> int:
+        if next(asked) >= granted:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, data, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            file.add(keys)
+    done = file.count - 1
+    assert done < 60
+    file.add(keys[done:])
+
+    for key, offset, _ in keys:
+        assert offset in file.offsets(key, 0, 1 << 60)
 
 
 @given(st.text(max_size=80), st.text(max_size=80) | st.text("0123456789ABCDEF", min_size=56, max_size=56))

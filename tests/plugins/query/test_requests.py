@@ -19,7 +19,7 @@ from verniermq.kernel import (
     decode_records,
     parse_offset_message_id,
 )
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 pytestmark = pytest.mark.anyio
 
@@ -135,6 +135,22 @@ async def test_a_message_is_found_by_its_place(tmp_path: Path) -> None:
         assert message.offset_message_id == sent["msgId"]
         assert missed.code == ResponseCode.SYSTEM_ERROR
         assert f"offset {offset + 1}" in missed.remark
+
+
+async def test_a_damaged_message_does_not_keep_those_behind_it_from_being_indexed(tmp_path: Path) -> None:
+    async with served(tmp_path, **SMALL) as (_, client):
+        sent = [await client.sent("orders", b"body-%d" % number, KEYS="k") for number in range(9)]
+    shutil.rmtree(tmp_path / "index")
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as log:
+        log.seek(parse_offset_message_id(sent[3]["msgId"])[1])
+        at = log.tell() + log.read(400).index(b"body-3")
+        log.seek(at)
+        log.write(b"BODY")
+
+    async with served(tmp_path, **SMALL) as (_, client):
+        found = await bodies(client, "orders", "k")
+
+    assert found == [b"body-%d" % number for number in range(9) if number != 3]
 
 
 async def test_the_index_is_as_it_was_after_a_restart_and_goes_on(tmp_path: Path) -> None:

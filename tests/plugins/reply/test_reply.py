@@ -16,7 +16,7 @@ from verniermq.kernel import (
     format_properties,
     parse_properties,
 )
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 

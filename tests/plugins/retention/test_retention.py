@@ -128,18 +128,36 @@ async def test_a_pass_deletes_no_more_files_than_it_may(tmp_path: Path) -> None:
         assert starts(broker) == [4, 5]
 
 
-async def test_a_filling_disk_takes_the_oldest_files_though_they_are_young(tmp_path: Path) -> None:
+async def test_a_filling_disk_takes_the_oldest_files_before_they_expire(tmp_path: Path) -> None:
     clock = at_noon()
     marks = {**ROOMY, "plugins__retention__disk_force_at": 1, "plugins__retention__files_per_pass": 3}
     async with served(tmp_path, clock, **marks, **SMALL) as (broker, client):
         await fill(client, 5)
         before = starts(broker)
 
+        await clock.jump(HOUR)
         await clock.advance(10)
         await until(lambda: broker.store.min_offset("orders", 0) == 9)
 
         assert before == [0, 1, 2, 3, 4]
         assert starts(broker) == [3, 4]
+
+
+async def test_a_full_disk_refuses_sends_and_keeps_what_was_just_acknowledged(tmp_path: Path) -> None:
+    clock = at_noon()
+    marks = {**ROOMY, "plugins__retention__disk_force_at": 1, "plugins__retention__disk_refuse_at": 1}
+    async with served(tmp_path, clock, **marks, **SMALL) as (broker, client):
+        await fill(client, 5)
+        await client.ask_well(RequestCode.DELETE_EXPIRED_COMMITLOG)  # a pass, and no need to wait for it
+        refused = await client.send("orders", b"too much")
+        kept = starts(broker)
+        await clock.jump(HOUR)
+        await client.ask_well(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "messages younger than 1h are not deleted for new ones" in refused.remark
+        assert kept == [0, 1, 2, 3, 4]
+        assert starts(broker) == [4]
 
 
 async def test_a_full_disk_refuses_sends_with_the_reason_and_takes_them_again(
@@ -154,7 +172,7 @@ async def test_a_full_disk_refuses_sends_with_the_reason_and_takes_them_again(
 
         refused = await client.send("orders", b"too much")
         kept = await client.pull("orders")
-        broker.host.announce("settings_changed", Config(disk_refuse_at=100, disk_force_at=100))
+        broker.host.active["retention"].calls["settings_changed"](Config(disk_refuse_at=100, disk_force_at=100))
         await clock.advance(10)
         with anyio.fail_after(20):
             while (again := await client.send("orders", b"now")).code != ResponseCode.SUCCESS:  # noqa: ASYNC110

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from verniermq.kernel import Duration
 from verniermq.plugins.retention.rules import Config, judge, percent_used
 
 
 @pytest.mark.parametrize(
-    ("percent", "hour", "asked", "delete_expired", "ignore_age", "refuse"),
+    ("percent", "hour", "asked", "delete_expired", "forced", "refuse"),
     [
         (50, 3, False, False, False, False),
         (50, 4, False, True, False, False),
@@ -26,11 +27,11 @@ from verniermq.plugins.retention.rules import Config, judge, percent_used
     ],
 )
 def test_the_marks_of_the_disk_and_the_hour_decide(
-    percent: int, hour: int, asked: bool, delete_expired: bool, ignore_age: bool, refuse: bool
+    percent: int, hour: int, asked: bool, delete_expired: bool, forced: bool, refuse: bool
 ) -> None:
     verdict = judge(Config(), hour=hour, percent=percent, asked=asked, refusing=False)
 
-    assert (verdict.delete_expired, verdict.ignore_age, verdict.refuse) == (delete_expired, ignore_age, refuse)
+    assert (verdict.delete_expired, verdict.forced, verdict.refuse) == (delete_expired, forced, refuse)
 
 
 @pytest.mark.parametrize(("percent", "refuse"), [(90, True), (86, True), (85, True), (84, False)])
@@ -41,7 +42,29 @@ def test_who_refuses_goes_on_refusing_until_the_lower_mark(percent: int, refuse:
 def test_young_files_stay_if_force_is_off() -> None:
     verdict = judge(Config(force=False), hour=0, percent=95, asked=False, refusing=False)
 
-    assert (verdict.delete_expired, verdict.ignore_age, verdict.refuse) == (True, False, True)
+    assert (verdict.delete_expired, verdict.forced, verdict.refuse) == (True, False, True)
+
+
+@pytest.mark.parametrize(
+    ("age", "forced", "goes"),
+    [
+        (9, True, False),  # seconds after they were acknowledged
+        (3599, True, False),
+        (3600, True, True),
+        (3600, False, False),
+        (72 * 3600 - 1, False, False),
+        (72 * 3600, False, True),
+        (72 * 3600, True, True),
+    ],
+)
+def test_a_file_younger_than_the_floor_stays_whatever_the_disk_says(age: float, forced: bool, goes: bool) -> None:
+    assert Config().may_go(age, forced=forced) == goes
+
+
+def test_a_floor_above_the_age_of_expiry_keeps_nothing_longer() -> None:
+    config = Config(max_age=Duration(60), min_age=Duration(3600))
+
+    assert [config.may_go(age, forced=False) for age in (59, 60)] == [False, True]
 
 
 def test_several_hours_are_joined_by_semicolons() -> None:

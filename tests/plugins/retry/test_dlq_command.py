@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.plugins.peer import Peer, served
+from tests.spoiling import spoil
+from verniermq.cli import main
 from verniermq.kernel import Broker, ManualClock, TopicConfig
-from verniermq.kernel.cli import main
 from verniermq.plugins.retry.deadletters import Pace
 
 pytestmark = pytest.mark.anyio
@@ -77,6 +78,17 @@ async def test_export_writes_everything_as_json_lines(tmp_path: Path) -> None:
         assert (letters[0]["topic"], letters[0]["attempts"]) == ("orders", 1)
         assert letters[2]["body"] == text
         assert letters[3]["bodyBase64"] == "//4="
+
+
+async def test_a_damaged_dead_letter_is_left_out_of_what_is_exported(tmp_path: Path) -> None:
+    async with served(tmp_path / "store") as (broker, client):
+        await kill(client, 2)
+        spoil(tmp_path / "store", b"order 0")
+        result = await verniermq(broker, "export", "billing", "--output", str(tmp_path / "letters.jsonl"))
+
+        letters = [json.loads(line) for line in (tmp_path / "letters.jsonl").read_text().splitlines()]
+        assert result.exit_code == 0
+        assert [letter["body"] for letter in letters] == ["order 1"]
 
 
 async def test_resend_by_key_sends_that_one_to_where_it_came_from_and_says_so(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.plugins.peer import Peer, peer, served
 from verniermq.kernel import GroupConfig, ManualClock, PendingMessage, RequestCode, ResponseCode, StoredMessage
-from verniermq.kernel.testing import broker_process
 from verniermq.plugins.retry.backoff import Wait, wait_before_retry
 from verniermq.plugins.retry.reasons import note_reason, reasons_of
+from verniermq.testing import broker_process
 
 pytestmark = pytest.mark.anyio
 
@@ -73,17 +73,19 @@ async def test_each_failure_waits_one_level_longer_until_the_message_is_dead(tmp
         assert (topic.read_queues, topic.write_queues, topic.perm) == (1, 1, 6)
 
 
-async def test_the_clients_maximum_wins_over_the_groups(tmp_path: Path) -> None:
+async def test_the_groups_maximum_decides_once_it_was_changed(tmp_path: Path) -> None:
     async with served(tmp_path) as (broker, client):
+        for body in (b"one", b"two", b"three"):
+            await client.sent("orders", body)
+        one, two, three = await client.pull("orders")
+
+        await client.fail(one, "group", maxReconsumeTimes=0)  # nobody changed the group's, so the member's counts
         broker.groups.put(GroupConfig("group", {"retryMaxTimes": 0}))
-        await client.sent("orders", b"one")
-        await client.sent("orders", b"two")
-        one, two = await client.pull("orders")
+        await client.fail(two, "group", maxReconsumeTimes=5)
+        broker.groups.put(GroupConfig("group", {"retryMaxTimes": 5}))
+        await client.fail(three, "group", maxReconsumeTimes=0)
 
-        await client.fail(one, "group", maxReconsumeTimes=5)
-        await client.fail(two, "group")
-
-        assert await client.bodies(DEAD) == [b"two"]
+        assert await client.bodies(DEAD) == [b"one", b"two"]
 
 
 async def test_a_negative_level_means_dead_and_a_positive_one_is_taken(tmp_path: Path) -> None:

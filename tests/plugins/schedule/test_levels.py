@@ -9,7 +9,7 @@ import pytest
 
 from tests.plugins.peer import peer, served
 from verniermq.kernel import ManualClock, RequestCode, ResponseCode
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 pytestmark = pytest.mark.anyio
 
@@ -119,17 +119,18 @@ async def test_what_fell_due_while_the_broker_was_down_comes_at_its_start_in_ord
         assert await client.bodies("orders") == [b"0", b"1", b"2", b"much later"]
 
 
-async def test_a_topic_that_a_crash_forgot_is_there_again_when_its_message_comes(tmp_path: Path) -> None:
+async def test_a_topic_whose_table_was_lost_is_there_again_when_its_message_comes(tmp_path: Path) -> None:
     clock = ManualClock()
     async with served(tmp_path, clock) as (_, client):
         await client.sent("new", b"later", queue=2, DELAY=3)
     for kept in (tmp_path / "config").glob("topics.json*"):
-        kept.unlink()  # as if the broker was killed before the new topic was written down
+        kept.unlink()
 
-    async with served(tmp_path, clock) as (_, client):
+    async with served(tmp_path, clock) as (broker, client):
         await clock.advance(10)
 
-        assert await client.bodies("new", 2) == [b"later"]
+        assert await client.arrived("new", 1, queue=2) == {b"later"}
+        assert broker.topics.get("new").queues == 8
 
 
 async def test_nothing_comes_twice_after_an_orderly_stop(tmp_path: Path) -> None:

@@ -8,20 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verniermq.kernel import MessageIllegal, StoreError, java_hash
+from tests.kernel.commitlog.fulldisk import FullDisk
+from verniermq.kernel import MessageIllegal, java_hash
 from verniermq.plugins.schedule.timers.check import Check, CheckFile, load_check
-from verniermq.plugins.schedule.timers.recall import Handle
+from verniermq.plugins.schedule.timers.recall import RecallHandle
 from verniermq.plugins.schedule.timers.slot import OpenSlot
-from verniermq.plugins.schedule.timers.timerlog import RECORD_SIZE, Entry, TimerLog
+from verniermq.plugins.schedule.timers.timerlog import RECORD_SIZE, TimerEntry, TimerLog
 from verniermq.plugins.schedule.timers.times import due_of, rolled_slot, slot_of, wished_ms
 from verniermq.plugins.schedule.timers.wheel import SIZE, SLOTS, Wheel
 
 DAY = 86_400
 
 
-def entry(previous: int, log_offset: int, slot: int = 1_700_000_029, within: int = 0) -> Entry:
+def entry(previous: int, log_offset: int, slot: int = 1_700_000_029, within: int = 0) -> TimerEntry:
     written = 1_700_000_000
-    return Entry(previous, 1, written * 1000, (slot - written) * 1000, log_offset, 210, java_hash("T1"), within)
+    return TimerEntry(previous, 1, written * 1000, (slot - written) * 1000, log_offset, 210, java_hash("T1"), within)
 
 
 # --- bytes ---------------------------------------------------------------------------------
@@ -44,9 +45,7 @@ def test_two_messages_for_one_second_are_written_as_rocketmq_writes_them(tmp_pat
     with (tmp_path / "timerwheel").open("rb") as file:
         file.seek(16_384_928)
         slot = file.read(32).hex(" ")
-    assert slot == (
-        "00 00 00 00 65 53 f1 1d 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 34 00 00 00 02 00 00 00 00"
-    )
+    assert slot == ("00 00 00 00 65 53 f1 1d 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 34 00 00 00 02 00 00 00 00")
     assert (tmp_path / "timerwheel").stat().st_size == SIZE == 38_707_200
 
 
@@ -60,6 +59,24 @@ def test_a_full_file_ends_with_a_blank_and_the_next_one_begins(tmp_path: Path) -
     assert [position for position, _ in again.scan(0)] == positions
     assert (again.end, again.last()) == (log.end, positions[-1])
     assert again.file_size == 1000
+
+
+@pytest.mark.parametrize("room", range(0, RECORD_SIZE, 4))
+def test_a_record_that_the_disk_took_only_a_part_of_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    disk = FullDisk(monkeypatch)
+    log = TimerLog(tmp_path, 1000)
+    log.append(entry(-1, 4096))
+    disk.room = room
+
+    with pytest.raises(OSError, match="No space left"):
+        log.append(entry(0, 4306))
+
+    assert [found.log_offset for _, found in TimerLog(tmp_path, 1000).scan(0)] == [4096]
+    disk.room = None
+    assert log.append(entry(0, 4516)) == RECORD_SIZE
+    assert [found.log_offset for _, found in TimerLog(tmp_path, 1000).scan(0)] == [4096, 4516]
 
 
 def test_the_progress_file_is_as_rocketmq_has_it(tmp_path: Path) -> None:
@@ -86,19 +103,22 @@ def test_what_we_noted_is_void_once_an_apache_broker_went_on(tmp_path: Path) -> 
     assert load_check(tmp_path / "none") is None
 
 
-def test_a_wheel_of_another_size_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "timerwheel").write_bytes(bytes(1000))
+def test_a_wheel_of_another_size_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "timerwheel").write_bytes(b"wheel" * 200)
 
-    with pytest.raises(StoreError, match="move it away together with the folder timerlog"):
-        Wheel(tmp_path / "timerwheel")
+    wheel = Wheel(tmp_path / "timerwheel")
+
+    assert wheel.is_new
+    assert list(wheel.find_waiting(1)) == []
+    assert wheel.path.stat().st_size == SIZE
 
 
 def test_the_recall_handle_is_rocketmqs() -> None:
     text = "djEgVDEgYnJva2VyLWEgMTcwMDAwMDAyOTAwMSBDMEE4MDEwQTAwMDEwQjJDM0Q0RTAwMDAwMDAwMDAwMA=="
-    handle = Handle("T1", "broker-a", 1_700_000_029_001, "C0A8010A00010B2C3D4E000000000000")
+    handle = RecallHandle("T1", "broker-a", 1_700_000_029_001, "C0A8010A00010B2C3D4E000000000000")
 
     assert handle.encode() == text
-    assert Handle.decode(text) == handle
+    assert RecallHandle.decode(text) == handle
 
 
 # --- the wheel -----------------------------------------------------------------------------
@@ -125,7 +145,7 @@ def test_waiting_slots_are_found_in_the_order_of_time(tmp_path_factory: object, 
 
     for reopened in (wheel, Wheel(folder / "wheel")):
         if reopened is not wheel:
-            assert reopened.find_waiting(start) == max(ahead, default=-1)
+            assert {slot.last for slot in reopened.find_waiting(start)} == ahead
         found, second = [], start
         while (following := reopened.next_waiting(second)) is not None:
             found.append(following - start)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.plugins.peer import peer, served
 from verniermq.kernel import ManualClock, PendingMessage, RequestCode, ResponseCode
-from verniermq.kernel.testing import broker_process
+from verniermq.testing import broker_process
 
 pytestmark = pytest.mark.anyio
 

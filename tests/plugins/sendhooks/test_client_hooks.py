@@ -14,9 +14,9 @@ from tests.kernel.enabling import enabled
 from verniermq.client import Message, Producer, TransactionProducer, TransactionState
 from verniermq.kernel import (
     Broker,
+    ClientContext,
     Declaration,
     EndedTransaction,
-    HostingClient,
     NoConfig,
     RequestRefused,
     Sending,
@@ -24,7 +24,7 @@ from verniermq.kernel import (
     hookimpl,
 )
 from verniermq.kernel.errors import PluginFailed
-from verniermq.kernel.testing import running_broker
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +42,7 @@ class Marking:
 
     declaration: ClassVar = Declaration(api=1, summary="Marks messages.")
     config: NoConfig
+    client: ClientContext
 
     @hookimpl
     def before_send(self, sending: Sending) -> None:
@@ -62,6 +63,7 @@ class Slow:
 
     declaration: ClassVar = Declaration(api=1, summary="Takes its time.", after=("marking",))
     config: NoConfig
+    client: ClientContext
 
     @hookimpl
     async def before_send(self, sending: Sending) -> None:
@@ -78,6 +80,7 @@ class Stumbling:
 
     declaration: ClassVar = Declaration(api=1, summary="Stumbles.", patience=3)
     config: NoConfig
+    client: ClientContext
 
     @hookimpl
     def before_send(self, sending: Sending) -> None:
@@ -228,12 +231,13 @@ class Living:
 
     declaration: ClassVar = Declaration(api=1, summary="Lives in a client.")
     config: NoConfig
+    client: ClientContext
 
     @hookimpl
-    async def client_started(self, client: HostingClient) -> None:
-        HEARD.append(("started", client.group))
-        client.spawn(self.work)
-        await client.post(Message("gossip", b"started"))
+    async def client_started(self) -> None:
+        HEARD.append(("started", self.client.group))
+        self.client.spawn(self.work)
+        await self.client.post(Message("gossip", b"started"))
 
     async def work(self) -> None:
         HEARD.append(("works", ""))
@@ -247,9 +251,9 @@ class Living:
         HEARD.append((ended.state, ended.keys))
 
     @hookimpl
-    async def client_stopping(self, client: HostingClient) -> None:
-        await client.post(Message("gossip", b"stopping"))
-        HEARD.append(("stopping", client.client_id and "known"))
+    async def client_stopping(self) -> None:
+        await self.client.post(Message("gossip", b"stopping"))
+        HEARD.append(("stopping", self.client.client_id and "known"))
 
 
 async def test_a_plugin_has_a_life_in_a_client_and_sends_past_the_hooks() -> None:

@@ -11,16 +11,33 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.kernel.enabling import client_context
 from tests.plugins.documented import blocks, example
-from tests.plugins.peer import served
+from tests.plugins.peer import peer, served
 from verniermq.client import Message, Producer, PushConsumer, TransactionProducer, TransactionState
-from verniermq.kernel import Broker, ConfigError, ManualClock, MessageIllegal, MessageQueue, NoConfig, Sending
+from verniermq.kernel import (
+    TRACE_TOPIC,
+    Broker,
+    ConfigError,
+    ManualClock,
+    MessageIllegal,
+    MessageQueue,
+    NoConfig,
+    RequestCode,
+    Sending,
+)
 from verniermq.kernel.config.structure import structure
-from verniermq.kernel.testing import check_send_hooks, running_broker
 from verniermq.plugins.sendhooks import audit, enrich, trace
-from verniermq.plugins.sendhooks.parcels import LARGEST_BODY, LONGEST_KEYS, MOST_WAITING, Dispatcher, Parcel, packed
-from verniermq.plugins.sendhooks.records import Ending, EndTransaction, Kind, Pub, SubAfter, SubBefore
-from verniermq.plugins.sendhooks.trace import TRACE_TOPIC
+from verniermq.plugins.sendhooks.dispatcher import (
+    LARGEST_BODY,
+    LONGEST_KEYS,
+    MOST_WAITING,
+    TraceBatch,
+    TraceDispatcher,
+    packed,
+)
+from verniermq.plugins.sendhooks.records import Ending, EndTransaction, Pub, SubAfter, SubBefore, TraceType
+from verniermq.testing import check_send_hooks, running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +107,50 @@ def test_properties_that_would_do_harm_are_refused(properties: dict[str, str], c
 
 
 # --- audit ---------------------------------------------------------------------------------
+
+
+async def test_a_broker_writes_down_who_comes_and_goes_and_what_is_consumed_if_told_to(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    settings = {
+        "plugins__enable": ["default", "audit"], "plugins__audit__file": str(file),
+        "plugins__audit__topics": ["orders"], "plugins__audit__members": True, "plugins__audit__offsets": True,
+    }  # fmt: skip
+    async with running_broker(**settings) as broker:
+        async with peer(broker.address) as client:
+            await client.sent("orders")
+            await client.sent("others")
+            await client.heartbeat("billing", ["orders"])
+            await client.heartbeat("billing", ["orders"])  # nothing new
+            producers = {"clientID": client.client_id, "producerDataSet": [{"groupName": "shop"}]}
+            await client.ask_well(RequestCode.HEART_BEAT, json.dumps(producers).encode())
+            for topic in ("orders", "others"):
+                where = {"consumerGroup": "billing", "topic": topic, "queueId": 0, "commitOffset": 1}
+                await client.ask_well(RequestCode.UPDATE_CONSUMER_OFFSET, **where)
+            await client.ask_well(RequestCode.UNREGISTER_CLIENT, producerGroup="shop")
+        with anyio.fail_after(30):
+            while sum(line["event"] == "left" for line in lines(file)) < 2:  # noqa: ASYNC110 - a socket that closes
+                await anyio.sleep(0.005)
+        written = [line for line in lines(file) if line["event"] != "sent"]
+
+    events = [(line["event"], line.get("kind"), line["group"]) for line in written]
+    assert events == [
+        ("joined", "consumer", "billing"), ("joined", "producer", "shop"), ("consumed", None, "billing"),
+        ("left", "producer", "shop"), ("left", "consumer", "billing"),
+    ]  # fmt: skip
+    assert {line["client"] for line in written if "client" in line} == {"127.0.0.1@test"}
+    assert (written[2]["topic"], written[2]["queue"], written[2]["offset"]) == ("orders", 0, 1)
+
+
+async def test_by_default_an_audit_is_of_sends_alone(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    async with running_broker(plugins__enable=["default", "audit"], plugins__audit__file=str(file)) as broker:
+        async with peer(broker.address) as client:
+            await client.sent("orders")
+            await client.heartbeat("billing", ["orders"])
+        implementations = [broker.host.implementations(name) for name in ("client_joined", "offset_committed")]
+
+    assert implementations == [[], []]
+    assert [line["event"] for line in lines(file)] == ["sent"]
 
 
 async def test_a_broker_writes_down_what_it_took_and_what_it_refused(tmp_path: Path) -> None:
@@ -176,7 +237,7 @@ async def test_a_failed_send_and_the_end_of_a_transaction_leave_records() -> Non
                 await producer.send(Message("orders", b"x"), queue=MessageQueue("orders", broker.name, 99))
         half, end, failed = records(broker)
 
-    assert (half[0], half[11], half[-1]) == ("Pub", str(int(Kind.HALF)), "true")
+    assert (half[0], half[11], half[-1]) == ("Pub", str(int(TraceType.HALF)), "true")
     assert end == [
         "EndTransaction", end[1], "DefaultRegion", "billing", "orders", half[5], "", "T1", broker.address, "2",
         transaction.id, "COMMIT_MESSAGE", "false",
@@ -196,7 +257,7 @@ async def test_a_broker_traces_what_it_took_from_clients_that_do_not(tmp_path: P
         (pub,) = records(broker)
 
     assert pub[3:9] == ["producers", "orders", "ID1", "paid", "T1", broker.address]
-    assert pub[11:] == [str(int(Kind.DELAYED)), answer["msgId"], "true"]
+    assert pub[11:] == [str(int(TraceType.DELAYED)), answer["msgId"], "true"]
 
 
 async def test_records_of_a_broker_that_stops_are_not_lost(tmp_path: Path) -> None:
@@ -209,7 +270,7 @@ async def test_records_of_a_broker_that_stops_are_not_lost(tmp_path: Path) -> No
 def record_number(number: int, keys: str = "") -> Pub:
     return Pub(
         message_id=f"{number:032}", keys=keys, time_ms=1, group="g", topic="t", tags="", broker="b", body_length=1,
-        cost_ms=1, kind=Kind.NORMAL, offset_message_id="", success=True,
+        cost_ms=1, kind=TraceType.NORMAL, offset_message_id="", success=True,
     )  # fmt: skip
 
 
@@ -224,14 +285,14 @@ def test_parcels_hold_as_much_as_they_may_and_no_more() -> None:
 
 
 async def test_too_many_records_are_dropped_and_counted_and_failures_never_raise() -> None:
-    taken: list[Parcel] = []
+    taken: list[TraceBatch] = []
 
-    async def take(parcel: Parcel) -> None:
+    async def take(parcel: TraceBatch) -> None:
         if taken:
             raise MessageIllegal("no more")
         taken.append(parcel)
 
-    dispatcher = Dispatcher(take, 10, 5)
+    dispatcher = TraceDispatcher(take, 10, 5)
     for number in range(MOST_WAITING + 7):
         dispatcher.add(record_number(number))
     await dispatcher.flush()
@@ -258,8 +319,10 @@ def test_records_have_as_many_fields_as_rocketmq_writes() -> None:
 @pytest.mark.parametrize(
     "plugin",
     [
-        enrich.Plugin(enrich.Config({"by": "{group}"})), audit.Plugin(audit.Config()), trace.Plugin(trace.Config()),
-        example("sendhooks")["Plugin"](NoConfig()),
+        enrich.ClientPlugin(enrich.Config({"by": "{group}"}), client_context()),
+        audit.ClientPlugin(audit.Config(), client_context()),
+        trace.ClientPlugin(trace.Config(), client_context()),
+        example("sendhooks")["Plugin"](NoConfig(), client_context()),
     ],
     ids=["enrich", "audit", "trace", "documented"],
 )  # fmt: skip
@@ -283,7 +346,7 @@ async def test_the_contract_notices_a_plugin_that_does_harm() -> None:
 
 
 async def test_the_documented_plugin_refuses_card_numbers() -> None:
-    plugin = example("sendhooks")["Plugin"](NoConfig())
+    plugin = example("sendhooks")["Plugin"](NoConfig(), client_context())
 
     with pytest.raises(MessageIllegal):
         plugin.before_send(Sending("g", "c", Message("orders", b"4111 1111 1111 1111"), "sync"))

@@ -141,8 +141,8 @@ async def peer(
         sending.send_nowait(request)
 
     served: dict[int, Handler] = {RequestCode.CHECK_TRANSACTION_STATE: note_check, **(handlers or {})}
-    connection = await connect(address, served)
-    with sending, checks:
+    with sending, checks:  # whoever is cancelled while it connects leaves them closed as well
+        connection = await connect(address, served)
         try:
             yield Peer(connection, client_id, checks, born)
         finally:

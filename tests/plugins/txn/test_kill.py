@@ -12,7 +12,7 @@ import pytest
 from tests.plugins.txn import peers
 from tests.plugins.txn.peers import HalfSent, Peer
 from verniermq.kernel import ResponseCode
-from verniermq.kernel.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.plugins.txn.peers import BORN_MS, HalfSent, peer
 from verniermq.kernel import Broker, Command, ManualClock, RequestCode, ResponseCode
-from verniermq.kernel.testing import running_broker
 from verniermq.plugins.txn.table import GROUP, parse_offsets
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -267,6 +267,19 @@ async def test_checks_go_around_among_the_producers_of_a_group() -> None:
         await two.checked()
 
 
+async def test_a_number_that_nobody_can_read_does_not_keep_others_from_being_asked() -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, peer(broker.address) as producer:
+        await producer.join(producers=("P",))
+        await producer.send_half("orders", b"bad", {"UNIQ_KEY": "K1", "TRANSACTION_CHECK_TIMES": "9" * 5000})
+        await producer.send_half("orders", b"good", {"UNIQ_KEY": "K2"})
+
+        await clock.advance(60)
+
+        assert {(await producer.checked())[1].body for _ in range(2)} == {b"bad", b"good"}
+        assert broker.host.active["txn"].failures == 0
+
+
 async def test_a_transaction_checked_too_often_is_moved_and_can_be_opened_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -291,6 +304,27 @@ async def test_a_transaction_checked_too_often_is_moved_and_can_be_opened_again(
         request, _ = await producer.checked()
         assert (await producer.end(answer_of(request), COMMIT, fromTransactionCheck="true")).code == 0
         assert await producer.bodies("orders") == [b"stuck"]
+
+
+async def test_transactions_that_nobody_can_be_asked_about_are_one_line_for_each_group_and_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, peer(broker.address) as producer:
+        for number in range(24):
+            await producer.send_half("orders", b"open", {"UNIQ_KEY": f"K{number}"}, group="AB"[number % 2])
+        await clock.advance(90)
+
+    told = [record.getMessage() for record in caplog.records if "no live producer" in record.message]
+    assert sorted(told) == sorted(3 * [f"no live producer to ask about transactions group={g} open=12" for g in "AB"])
+
+
+async def test_transactional_messages_may_be_refused() -> None:
+    async with running_broker(plugins__txn__reject=True) as broker, peer(broker.address) as producer:
+        refused = await producer.send("orders", b"half", {"TRAN_MSG": "true", "PGROUP": "P"}, sys_flag=4)
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "set reject = false in [plugins.txn]" in refused.remark
+        assert (await producer.send("orders", b"plain", {})).code == 0
 
 
 async def test_checks_without_a_producer_count_unless_told_otherwise() -> None:

@@ -11,6 +11,7 @@ final class Produce {
         String topic = options.text("topic");
         int start = options.number("start", 0);
         int count = options.number("count");
+        String traceparent = options.text("traceparent", "");
         DefaultMQProducer producer = new DefaultMQProducer(options.text("group"), Signing.hook(options));
         producer.setNamesrvAddr(options.text("namesrv"));
         AtomicBoolean stopped = Shutdown.onSignal(producer::shutdown);
@@ -20,7 +21,11 @@ final class Produce {
         int failed = 0;
         for (int index = start; index < start + count && !stopped.get(); index++) {
             try {
-                SendResult result = producer.send(message(topic, index));
+                Message message = message(topic, index);
+                if (!traceparent.isEmpty()) {
+                    message.putUserProperty("traceparent", traceparent);
+                }
+                SendResult result = producer.send(message);
                 out.write("sent", "index", index, "msgId", result.getMsgId(),
                     "queueId", result.getMessageQueue().getQueueId(),
                     "queueOffset", result.getQueueOffset(), "status", result.getSendStatus());

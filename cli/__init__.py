@@ -1,0 +1,90 @@
+"""The command ``verniermq``. The module of a command is imported when the command is used.
+
+Commands live with what they talk about: the broker's and the client's here, the plugins' with them. Those come by
+entry points, ours as well as other packages'::
+
+    [project.entry-points."verniermq.commands"]
+    dlq = "verniermq.plugins.retry.command:dlq"
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import click
+
+from verniermq.kernel.errors import VernierMQError
+
+GROUP: Final = "verniermq.commands"
+"""The entry points that bring commands; a package that ships a plugin brings its commands the same way."""
+
+OWN: Final = {
+    "broker": "verniermq.cli.broker:broker",
+    "config": "verniermq.cli.config:config",
+    "plugins": "verniermq.cli.plugins:plugins",
+    "plugin": "verniermq.cli.template:plugin",
+    "topic": "verniermq.cli.client:topic",
+    "send": "verniermq.cli.client:send",
+    "tail": "verniermq.cli.client:tail",
+    "store": "verniermq.cli.store:store",
+}
+"""Name → where it is; imported when the command is used."""
+
+
+def commands() -> dict[str, str]:
+    """Every command that is installed, and where it is. Nothing of theirs is imported for that."""
+    from importlib.metadata import entry_points  # 1.5 MB that `verniermq broker` does without
+
+    found = dict(OWN)
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, entry.value)
+    return found
+
+
+def imported(target: str) -> click.Command:
+    module, _, attribute = target.partition(":")
+    command: click.Command = getattr(importlib.import_module(module), attribute)
+    return command
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(commands())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        target = OWN.get(cmd_name) or commands().get(cmd_name)
+        return None if target is None else imported(target)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = []
+        for name, target in commands().items():
+            try:
+                line = imported(target).get_short_help_str(limit=160)
+            except Exception as error:  # another package's; the others are shown all the same
+                line = f"(cannot be imported: {error})"
+            rows.append((name, line))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Errors of ours are one line and exit code 2; a traceback would only hide what to do."""
+        try:
+            return super().invoke(ctx)
+        except VernierMQError as error:
+            click.echo(f"verniermq: {error}", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="verniermq", prog_name="verniermq")
+def main() -> None:
+    """VernierMQ: a message broker that speaks Apache RocketMQ's protocol and writes its files.
+
+    Start one, then try it in another terminal:
+
+    \b
+      verniermq broker
+      verniermq send greetings "hello"
+      verniermq tail greetings --from-start
+    """

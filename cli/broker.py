@@ -1,0 +1,162 @@
+"""``verniermq broker``: run a broker until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from textwrap import wrap
+from typing import Final
+
+import anyio
+import click
+import orjson
+
+from verniermq.cli.for_tests import description, run_for_tests
+from verniermq.cli.options import config_options, configuration_from
+from verniermq.cli.progress import progress_of, terminal
+from verniermq.kernel.broker import Broker
+from verniermq.kernel.config import CONFIG_VARIABLE, Configuration
+from verniermq.kernel.descriptors import raise_descriptor_limit
+from verniermq.kernel.host.permissions import open_to_anybody
+from verniermq.kernel.loop import backend_options, collect_garbage_rarely
+
+logger = logging.getLogger(__name__)
+
+LINE: Final = 66
+"""Characters after which the list of plugins goes on in another line."""
+
+
+@click.command()
+@config_options
+@click.option("--name", help="This broker's name.")
+@click.option("--host", help="The address to listen on.")
+@click.option("--port", type=int, help="The port to listen on; 0 takes a free one.")
+@click.option("--namesrv-port", type=int, help="The embedded name server's port; 0 takes a free one.")
+@click.option("--store", help="The folder of the store.")
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a JSON file with the addresses once the broker is ready, for whoever started it.",
+)
+@click.option("--for-tests", is_flag=True, help="Obey the parent process: see docs/testing.md. Never in production.")
+def broker(
+    config_path: Path | None,
+    no_plugins: str | None,
+    settings: tuple[str, ...],
+    name: str | None,
+    host: str | None,
+    port: int | None,
+    namesrv_port: int | None,
+    store: str | None,
+    ready_file: Path | None,
+    for_tests: bool,
+) -> None:
+    """Run a broker, with its embedded name server unless the configuration names others.
+
+    Ctrl-C or SIGTERM stops it: it answers what it has taken, writes everything to disk, and ends.
+
+    \b
+    verniermq broker                                  with all defaults
+    verniermq broker --config broker.toml             as the file says
+    verniermq broker --port 0 --namesrv-port 0        on free ports
+    verniermq broker --no-plugins=flow,schedule       without these two
+    """
+    started = time.perf_counter()
+    read = partial(
+        configuration_from, config_path, no_plugins, settings,
+        broker__name=name, broker__host=host, broker__port=port, namesrv__port=namesrv_port, store__path=store,
+    )  # fmt: skip
+    configuration = read()
+    _set_up_logging(configuration.log.level.upper())
+    raise_descriptor_limit()
+    given = config_path or os.environ.get(CONFIG_VARIABLE)
+    if given and (how := open_to_anybody(Path(given))) is not None:
+        logger.warning("the configuration is not safe: %s", how)
+    if for_tests:
+        anyio.run(run_for_tests, configuration, backend_options=backend_options())
+    else:
+        anyio.run(_run, configuration, read, ready_file, started, backend_options=backend_options())
+
+
+async def _run(
+    configuration: Configuration, reread: Callable[[], Configuration], ready_file: Path | None, started: float
+) -> None:
+    # Signals are ours before anybody can know that there is a broker to send one to.
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with AsyncExitStack() as stack:
+            with progress_of("reading the log") as progress:
+                running = await stack.enter_async_context(Broker(configuration, reread=reread, progress=progress))
+            collect_garbage_rarely()
+            click.echo(_banner(running, time.perf_counter() - started), err=True)
+            if ready_file is not None:
+                _write_ready_file(ready_file, running)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_wait_for_signal, signals, running)
+                await running.stop_requested.wait()
+                tasks.cancel_scope.cancel()
+    if running.stop_reason:
+        raise click.ClickException(running.stop_reason)
+
+
+def _set_up_logging(level: str) -> None:
+    """Coloured for a person; one line per event, with everything in it, for a file or a collector."""
+    if sys.stderr.isatty():
+        from rich.logging import RichHandler
+
+        handler: logging.Handler = RichHandler(console=terminal(), show_path=False)
+        logging.basicConfig(level=level, format="%(message)s", handlers=[handler])
+    else:
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+
+async def _wait_for_signal(signals: AsyncIterator[signal.Signals], running: Broker) -> None:
+    async for number in signals:
+        name = signal.Signals(number).name
+        click.echo(f"{name}: stopping; everything taken is answered and written first", err=True)
+        running.stop_requested.set()
+        return
+
+
+def _banner(running: Broker, seconds: float) -> str:
+    """Where it listens, what it keeps where, and a line to try."""
+    name_servers = ", ".join(running.name_servers) or "none (the plugin namesrv is not active)"
+    active = ", ".join(plugin.name for plugin in running.host.active.values()) or "none"
+    rows = [
+        (click.style("VernierMQ", bold=True) + "  ", f"broker {running.name} is ready after {seconds:.2f} s"),
+        ("clients use", f"{name_servers}  (name server)"),
+        ("broker", f"{running.address}  ({running.advertised.why})"),
+    ]
+    if running.advertised.is_loopback:
+        rows.append(("", "reachable from this machine only; to change that,"))
+        rows.append(("", "set [broker] host and advertise"))
+    rows += [("store", str(Path(running.store.path).resolve()))]
+    rows += [("" if number else "plugins", line) for number, line in enumerate(wrap(active, LINE))]
+    if running.name_servers:
+        first = running.name_servers[0]
+        command = _command()
+        rows.append(("try", f'{command} send greetings "hello" --namesrv {first}'))
+        rows.append(("", f"{command} tail greetings --from-start --namesrv {first}"))
+    return "\n".join(f"{label:11}  {text}" for label, text in rows)
+
+
+def _command() -> str:
+    """Our own name as it can be typed here: the command of an environment that is not active is on no path."""
+    called, found = sys.argv[0], shutil.which("verniermq")
+    if os.path.basename(called) != "verniermq" or not os.path.exists(called):
+        return "verniermq"
+    return "verniermq" if found is not None and os.path.samefile(found, called) else shlex.quote(called)
+
+
+def _write_ready_file(path: Path, running: Broker) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(orjson.dumps(description(running)))
+    temporary.rename(path)

@@ -1,0 +1,57 @@
+"""``verniermq config``: look at a configuration, and check one before it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from verniermq.cli.options import config_options, configuration_from
+from verniermq.cli.render import render, render_effective
+from verniermq.kernel.broker import Broker
+from verniermq.kernel.host.builtin import BROKER_PLUGINS
+from verniermq.kernel.host.discovery import built_in, load
+
+
+@click.group()
+def config() -> None:
+    """Look at a configuration, or check one."""
+
+
+@config.command()
+@config_options
+def show(config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...]) -> None:
+    """Print every setting as it is in effect: file, environment and flags together. Secrets are masked."""
+    configuration = configuration_from(config_path, no_plugins, settings)
+    host = Broker(configuration).host
+    host.load(configuration)
+    configs = {plugin.name: plugin.config for plugin in host.active.values()}
+    click.echo(render_effective(configuration, configs), nl=False)
+
+
+@config.command()
+@config_options
+def check(config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...]) -> None:
+    """Say whether a broker would take this configuration: settings, plugins, and the address for clients."""
+    configuration = configuration_from(config_path, no_plugins, settings)
+    broker = Broker(configuration)
+    broker.host.load(configuration)
+    click.echo(
+        f"{config_path or 'the defaults'}: fine; {len(broker.host.active)} plugins, "
+        f"clients would be told {broker.advertised.host} ({broker.advertised.why})"
+    )
+
+
+@config.command()
+def default() -> None:
+    """Print a complete broker.toml: every setting, its default, and what it is for."""
+    click.echo(default_file(), nl=False)
+
+
+def default_file() -> str:
+    """The text of ``broker.toml``; a test compares the one in the repository with it."""
+    tables = []
+    for name in BROKER_PLUGINS.builtin:
+        declaration = load(built_in(name, BROKER_PLUGINS)).declaration
+        tables.append((name, declaration.config, declaration.summary))
+    return render(plugins=tables)

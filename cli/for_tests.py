@@ -1,0 +1,105 @@
+"""``verniermq broker --for-tests``: a broker that obeys the process that started it, in any language.
+
+The parent writes commands to our standard input, a line each, and reads one line of JSON for each from our
+standard output; the first line comes by itself when the broker is ready::
+
+    → {"ready": true, "broker": "127.0.0.1:40001", "namesrv": "127.0.0.1:40002", "pid": 4711, "store": "…"}
+    ← advance 3600                    an hour of delays, retries and time-outs passes
+    → {"ok": true}
+    ← reset                           everything is gone: messages, topics, groups, clients; the addresses stay
+    → {"ready": true, …}
+
+When our standard input ends, because the parent did, the broker ends too: no test leaves one behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import attrs
+import orjson
+from anyio.abc import ObjectReceiveStream
+
+from verniermq.kernel.broker import Broker
+from verniermq.kernel.clock import MovableClock
+from verniermq.kernel.config import Configuration
+from verniermq.kernel.loop import collect_garbage_rarely
+
+STOP: Final = ("stop", "")
+"""What ends the broker; the empty one is the end of our standard input."""
+
+
+def description(broker: Broker) -> dict[str, Any]:
+    """What whoever started a broker wants to know of it."""
+    return {
+        "broker": broker.address,
+        "namesrv": broker.name_servers[0] if broker.name_servers else "",
+        "pid": os.getpid(),
+        "store": str(Path(broker.store.path).resolve()),
+    }
+
+
+async def run_for_tests(configuration: Configuration) -> None:
+    clock = MovableClock()
+    sending, lines = anyio.create_memory_object_stream[str](16)
+    async with anyio.create_task_group() as tasks:
+        # The thread that reads cannot be cancelled; it ends with the process, which then has no reason to wait.
+        tasks.start_soon(_read_lines, sending.send)
+        again = True
+        while again:
+            async with Broker(configuration, clock) as broker:
+                collect_garbage_rarely()
+                _say({"ready": True, **description(broker)})
+                again = await _obey(lines, clock)
+                configuration = _same_ports(configuration, broker)
+            if again:
+                shutil.rmtree(configuration.store.path)
+        tasks.cancel_scope.cancel()
+
+
+async def _obey(lines: ObjectReceiveStream[str], clock: MovableClock) -> bool:
+    """Carry out commands until one ends this broker; say whether a fresh one is wanted."""
+    async for line in lines:
+        command, _, argument = line.strip().partition(" ")
+        if command == "reset":
+            return True
+        if command in STOP:
+            return False
+        if command == "advance":
+            try:
+                clock.advance(float(argument))
+                _say({"ok": True})
+            except ValueError as error:
+                _say({"error": f"advance {argument!r}: {error}"})
+        else:
+            _say({"error": f"unknown command {command!r}; there are advance SECONDS, reset and stop"})
+    return False
+
+
+def _same_ports(configuration: Configuration, broker: Broker) -> Configuration:
+    namesrv_port = int(broker.name_servers[0].rpartition(":")[2]) if broker.name_servers else 0
+    return attrs.evolve(
+        configuration,
+        broker=attrs.evolve(configuration.broker, port=broker.advertised.port),
+        namesrv=attrs.evolve(configuration.namesrv, port=namesrv_port),
+    )
+
+
+async def _read_lines(send: Callable[[str], Any]) -> None:
+    while True:
+        line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+        await send(line)
+        if line.strip() in STOP:
+            return  # one more read would keep the process until the parent closes our standard input
+
+
+def _say(data: dict[str, Any]) -> None:
+    sys.stdout.write(orjson.dumps(data).decode() + "\n")
+    sys.stdout.flush()

@@ -1,6 +1,0 @@
-"""``python -m verniermq.kernel broker``: the same as the command ``verniermq``, for where it is not on the path."""
-
-from verniermq.kernel.cli import main
-
-if __name__ == "__main__":
-    main()

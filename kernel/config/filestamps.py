@@ -1,0 +1,55 @@
+"""Noticing that files have changed: by their times and sizes, which costs one call each."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import anyio
+
+from verniermq.kernel.errors import VernierMQError
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+
+
+class FileStamps:
+    """What some files looked like when :meth:`changed` was last asked. One that is being replaced looks as before."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._stamps: dict[str, tuple[int, int, int] | None] = dict.fromkeys(paths)
+        self.changed()
+
+    def changed(self) -> bool:
+        """Whether one of them is another than at the last call."""
+        changed = False
+        for path, before in self._stamps.items():
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue  # an editor is replacing it, or it cannot be read just now
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if stamp != before:
+                self._stamps[path] = stamp
+                changed = True
+        return changed
+
+
+async def watch_files(what: str, stamps: FileStamps, reload: Callable[[], None]) -> None:
+    """Look at files every second, for ever, and have them read again when they change.
+
+    ``stamps`` are made before the files are read for the first time, so that no change is missed.
+
+    If they cannot be used (``reload`` raises), a line says so, and what there was stays. Two files that belong together
+    do not fit between the one's change and the other's: that is said, and mended by the next look.
+    """
+    while True:
+        await anyio.sleep(LOOK_SECONDS)
+        if stamps.changed():
+            try:
+                reload()
+            except VernierMQError as error:
+                logger.error("the changed %s not used, what there was stays: %s", what, error)

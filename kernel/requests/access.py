@@ -1,0 +1,89 @@
+"""What a request touches, by name: who may do it is asked with these (RocketMQ: ``AuthorizationContext``).
+
+A request says what it wants to do with which topic and which group; see ``Request.touches``. What is not about one of
+them, or is not declared, is about the cluster, and takes an administrator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+
+import attrs
+
+from verniermq.kernel.message import StoredMessage
+from verniermq.kernel.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+
+
+class Action(StrEnum):
+    """RocketMQ's actions. Clients need PUB and SUB; the others are an operator's."""
+
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+class Access(NamedTuple):
+    """One thing that a request wants to do.
+
+    A producer group is a group like any other: PUB means to be one of its producers, SUB one of its consumers.
+    """
+
+    kind: str
+    """``topic``, ``group`` or ``cluster``"""
+    name: str
+    actions: frozenset[Action]
+    """The right to any of them will do."""
+
+
+PUB: Final = frozenset({Action.PUB})
+SUB: Final = frozenset({Action.SUB})
+EITHER: Final = frozenset({Action.PUB, Action.SUB})
+CREATE: Final = frozenset({Action.CREATE})
+UPDATE: Final = frozenset({Action.UPDATE})
+DELETE: Final = frozenset({Action.DELETE})
+GET: Final = frozenset({Action.GET})
+LIST: Final = frozenset({Action.LIST})
+
+
+def topic_access(name: str, actions: frozenset[Action]) -> Access:
+    """To a topic. Retries and dead letters are their group's, whatever is done with them."""
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if name.startswith(prefix):
+            return Access("group", name[len(prefix) :], SUB)
+    return Access("topic", name, actions)
+
+
+def group_access(name: str, actions: frozenset[Action] = SUB) -> Access:
+    return Access("group", name, actions)
+
+
+def cluster_access(actions: frozenset[Action] = UPDATE) -> Access:
+    """To the broker as a whole: an administrator's."""
+    return Access("cluster", "", actions)
+
+
+class Finder(Protocol):
+    """What an offset in a request points to."""
+
+    def message_at(self, offset: int) -> StoredMessage | None:
+        """The message that begins at a commit-log offset, if one does."""
+
+
+@attrs.frozen
+class Caller:
+    """Who asks, with what it sent to prove that."""
+
+    address: str
+    """Of the peer, without the port."""
+    request: str
+    """What it asks for, as messages call it: ``PULL_MESSAGE (11)``."""
+    access_key: str
+    """Of the account that it says it is; ``""`` if it says none."""
+    is_signed_with: Callable[[bytes], bool]
+    """Whether it knows this secret; takes as long for a wrong one as for the right one."""

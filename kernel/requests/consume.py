@@ -1,0 +1,266 @@
+"""The requests of a consumer: pulls, offsets, messages handed back, queue locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Self, final
+
+import orjson
+
+from verniermq.kernel.codes import RequestCode
+from verniermq.kernel.errors import InvalidParameter
+from verniermq.kernel.message import MessageQueue
+from verniermq.kernel.remoting.command import Command
+from verniermq.kernel.requests.access import (
+    EITHER,
+    GET,
+    SUB,
+    Access,
+    Finder,
+    cluster_access,
+    group_access,
+    topic_access,
+)
+from verniermq.kernel.requests.body import check_json_size
+from verniermq.kernel.requests.request import Request, boolean, in_body, integer, request, text
+from verniermq.kernel.requests.send import SMALL
+from verniermq.kernel.tables.jsonfile import parse_fastjson
+
+_new = object.__new__
+
+
+@final
+class PullMessage(Request):
+    """PULL_MESSAGE and LITE_PULL_MESSAGE. Decoded by hand: a consumer that keeps up sends one for each message."""
+
+    __slots__ = (
+        "broker_name",
+        "commit_offset",
+        "expression",
+        "expression_type",
+        "group",
+        "max_messages",
+        "offset",
+        "queue_id",
+        "sub_version",
+        "sys_flag",
+        "topic",
+        "wait_ms",
+    )
+
+    code = RequestCode.PULL_MESSAGE
+
+    COMMIT_OFFSET: Final = 0x1
+    SUSPEND: Final = 0x2
+    SUBSCRIPTION_INCLUDED: Final = 0x4
+    LITE: Final = 0x10
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        sys_flag: int = 0,
+        commit_offset: int = 0,
+        wait_ms: int = 0,
+        expression: str | None = None,
+        expression_type: str = "TAG",
+        sub_version: int = 0,
+        broker_name: str | None = None,
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.queue_id = queue_id
+        self.offset = offset
+        self.max_messages = max_messages
+        self.sys_flag = sys_flag
+        self.commit_offset = commit_offset
+        self.wait_ms = wait_ms
+        self.expression = expression
+        self.expression_type = expression_type
+        self.sub_version = sub_version
+        self.broker_name = broker_name
+
+    def __repr__(self) -> str:
+        return f"PullMessage({self.ext()})"
+
+    @classmethod
+    def decode(cls, command: Command) -> Self:
+        ext = command.ext
+        decoded = _new(cls)
+        try:
+            decoded.group = ext["consumerGroup"]
+            decoded.topic = ext["topic"]
+            decoded.queue_id = SMALL[ext["queueId"]]
+            decoded.sys_flag = SMALL[ext["sysFlag"]]
+            decoded.max_messages = SMALL[ext["maxMsgNums"]]
+        except KeyError:
+            decoded.group, decoded.topic = command.text("consumerGroup"), command.text("topic")
+            decoded.queue_id, decoded.sys_flag = command.integer("queueId"), command.integer("sysFlag")
+            decoded.max_messages = command.integer("maxMsgNums")
+        flags = decoded.sys_flag
+        decoded.offset = command.integer("queueOffset")
+        decoded.commit_offset = command.integer("commitOffset") if flags & cls.COMMIT_OFFSET else -1
+        decoded.wait_ms = command.integer("suspendTimeoutMillis", 0)
+        decoded.expression = ext.get("subscription")
+        decoded.expression_type = ext.get("expressionType") or "TAG"
+        decoded.sub_version = 0 if flags & cls.SUBSCRIPTION_INCLUDED else command.integer("subVersion", 0)
+        decoded.broker_name = ext.get("bname")
+        return decoded
+
+    def ext(self) -> dict[str, str]:
+        ext = {
+            "consumerGroup": self.group,
+            "topic": self.topic,
+            "queueId": str(self.queue_id),
+            "queueOffset": str(self.offset),
+            "maxMsgNums": str(self.max_messages),
+            "sysFlag": str(self.sys_flag),
+            "commitOffset": str(self.commit_offset),
+            "suspendTimeoutMillis": str(self.wait_ms),
+            "subVersion": str(self.sub_version),
+            "expressionType": self.expression_type,
+        }
+        if self.broker_name is not None:
+            ext["bname"] = self.broker_name
+        if self.expression is not None:
+            ext["subscription"] = self.expression
+        return ext
+
+    def touches(self, finder: Finder) -> Iterator[Access]:
+        yield topic_access(self.topic, SUB)
+        yield group_access(self.group)
+
+
+# --- offsets -------------------------------------------------------------------------------
+
+
+@request
+class QueryConsumerOffset(Request):
+    code = RequestCode.QUERY_CONSUMER_OFFSET
+    group: str = text("consumerGroup")
+    topic: str = text("topic")
+    queue_id: int = integer("queueId")
+    zero_if_none: bool = boolean("setZeroIfNotFound", default=True)
+    broker_name: str | None = text("bname", default=None)
+
+    def touches(self, finder: Finder) -> Iterator[Access]:
+        yield topic_access(self.topic, SUB)
+        yield group_access(self.group)
+
+
+@request
+class UpdateConsumerOffset(Request):
+    code = RequestCode.UPDATE_CONSUMER_OFFSET
+    group: str = text("consumerGroup")
+    topic: str = text("topic")
+    queue_id: int = integer("queueId")
+    offset: int = integer("commitOffset")
+    broker_name: str | None = text("bname", default=None)
+
+    def touches(self, finder: Finder) -> Iterator[Access]:
+        yield topic_access(self.topic, SUB)
+        yield group_access(self.group)
+
+
+@request
+class _OfQueue(Request):
+    """Where a queue begins or ends: a producer may ask as well as a consumer."""
+
+    topic: str = text("topic")
+    queue_id: int = integer("queueId")
+    broker_name: str | None = text("bname", default=None)
+
+    def touches(self, finder: Finder) -> Iterator[Access]:
+        yield topic_access(self.topic, EITHER)
+
+
+@request
+class GetMaxOffset(_OfQueue):
+    code = RequestCode.GET_MAX_OFFSET
+
+
+@request
+class GetMinOffset(_OfQueue):
+    code = RequestCode.GET_MIN_OFFSET
+
+
+@request
+class GetEarliestStoreTime(_OfQueue):
+    code = RequestCode.GET_EARLIEST_MSG_STORETIME
+
+
+@request
+class SearchOffset(_OfQueue):
+    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    timestamp: int = integer("timestamp")
+    boundary: str = text("boundaryType", default="LOWER")
+
+
+# --- handed back ---------------------------------------------------------------------------
+
+
+@request
+class ConsumerSendMsgBack(Request):
+    code = RequestCode.CONSUMER_SEND_MSG_BACK
+    group: str = text("group")
+    offset: int = integer("offset")
+    delay_level: int = integer("delayLevel", default=0)
+    max_reconsume_times: int | None = integer("maxReconsumeTimes", default=None)
+    origin_topic: str | None = text("originTopic", default=None)
+    origin_message_id: str | None = text("originMsgId", default=None)
+    unit_mode: bool = boolean("unitMode", default=False)
+    broker_name: str | None = text("bname", default=None)
+    reason: str | None = text("failureReason", default=None)
+    """Why it failed. Apache's clients have no such field, and their brokers leave it alone."""
+
+    def touches(self, finder: Finder) -> Iterator[Access]:
+        yield group_access(self.group)
+        # Its copy goes to the retry topic of the group, which may read it there: so it needs the right to read it here.
+        message = finder.message_at(self.offset)
+        yield cluster_access(GET) if message is None else topic_access(message.topic, SUB)
+
+
+# --- locks ---------------------------------------------------------------------------------
+
+
+@request
+class LockBatchMQ(Request):
+    """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+    code = RequestCode.LOCK_BATCH_MQ
+    group: str = in_body()
+    client_id: str = in_body()
+    queues: Sequence[Mapping[str, Any]] = in_body()
+    """``topic``, ``brokerName`` and ``queueId`` each."""
+
+    @classmethod
+    def of_queues(cls, group: str, client_id: str, queues: Iterable[MessageQueue]) -> LockBatchMQ:
+        wire = [{"topic": one.topic, "brokerName": one.broker_name, "queueId": one.queue_id} for one in queues]
+        return LockBatchMQ(group=group, client_id=client_id, queues=wire)
+
+    def take_body(self, body: bytes) -> None:
+        check_json_size(body)
+        try:
+            data = parse_fastjson(body)
+            self.group, self.client_id, self.queues = data["consumerGroup"], data["clientId"], data["mqSet"]
+            if not isinstance(self.group, str) or not isinstance(self.client_id, str):
+                raise ValueError("consumerGroup and clientId must be texts")
+            if not self.group or not self.client_id:
+                raise ValueError("consumerGroup and clientId must be texts")
+            if not isinstance(self.queues, list) or not all(isinstance(one, dict) for one in self.queues):
+                raise ValueError("mqSet must be a list of queues")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InvalidParameter(f"the body of the lock request is malformed: {error!r}") from error
+
+    def body(self) -> bytes:
+        named = {"consumerGroup": self.group, "clientId": self.client_id}
+        return orjson.dumps({**named, "mqSet": self.queues, "onlyThisBroker": False})
+
+    def touches(self, finder: Finder) -> Iterator[Access]:
+        yield group_access(self.group)
+        for queue in self.queues:
+            yield topic_access(str(queue.get("topic", "")), SUB)

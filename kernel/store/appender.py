@@ -1,0 +1,220 @@
+"""Putting messages at the end of the log: the store's busiest path (RocketMQ: ``CommitLog.asyncPutMessage``).
+
+Tens of thousands of messages come through here each second, on one core, so this file is written for speed:
+one lookup finds the queue with all that was computed for it before, the head is packed once, and everything
+is copied into the map once. An append does not wait for anything; it leaves a dispatch event behind.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from zlib import crc32
+
+from verniermq.kernel.clock import Clock
+from verniermq.kernel.commitlog.integrity import SECTOR
+from verniermq.kernel.commitlog.log import CommitLog
+from verniermq.kernel.commitlog.record import (
+    HEADS_AFTER_MAGIC,
+    HOST_BITS,
+    HOST_MASK,
+    MAX_PROPERTIES,
+    SIZE_AND_MAGIC,
+    WITHOUT_ENTRY,
+)
+from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
+from verniermq.kernel.dispatch.dispatcher import Dispatcher
+from verniermq.kernel.dispatch.event import DispatchEvent
+from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, PropertiesTooLarge, StoreNotWritable
+from verniermq.kernel.message import PendingMessage, format_properties, java_hash
+from verniermq.kernel.names import Property
+
+RECORD_SLACK = 65536
+"""How much a whole record may exceed the largest body, as RocketMQ allows."""
+
+_LENGTH16 = struct.Struct(">H")
+_PREFIX = SIZE_AND_MAGIC.pack
+
+
+class Appender:
+    """Appends to one log and tells its dispatcher."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        *,
+        clock: Clock,
+        store_host: bytes,
+        max_message_size: int,
+        on_first: Callable[[], None],
+    ) -> None:
+        self.store_host = store_host
+        self.max_message_size = max_message_size
+        self.refusal: str | None = None
+        """While set, every append raises ``StoreNotWritable`` with it."""
+        self._log = log
+        self._dispatcher = dispatcher
+        self._queues = dispatcher.queues
+        self._tags_coders = dispatcher.tags_coders
+        self._now = clock.now_ms
+        self._on_first = on_first
+
+    def append(self, message: PendingMessage) -> DispatchEvent:
+        """Put one message at the end of the log.
+
+        Raises:
+            MessageIllegal: it cannot be stored.
+            StoreNotWritable: nothing can be stored now.
+        """
+        if self.refusal is not None:
+            raise StoreNotWritable(self.refusal)
+        log = self._log
+        queue = self._queues.get((message.topic, message.queue_id)) or self._new_queue(message)
+        event, prefix, rest = self._encode(message, queue, self._now(), log.end, 0)
+        size = event.size
+        if log.end + size > log.room and log.make_room(size) != event.commit_log_offset:
+            # The segment was full: the record goes to the next one and must say so.
+            event, prefix, rest = self._encode(message, queue, event.store_timestamp, log.end, 0)
+        log.write(prefix, rest)
+        if not event.sys_flag & WITHOUT_ENTRY:
+            queue.next_offset += 1
+        pending = self._dispatcher.pending
+        pending.append(event)
+        if len(pending) == 1:
+            self._on_first()
+        return event
+
+    def append_batch(self, messages: Sequence[PendingMessage]) -> list[DispatchEvent]:
+        """Put messages one behind the other, in one segment; all of them or none.
+
+        Raises:
+            As :meth:`append`. The batch as a whole must fit into a segment.
+        """
+        if self.refusal is not None:
+            raise StoreNotWritable(self.refusal)
+        if not messages:
+            return []
+        log, now = self._log, self._now()
+        events, records, counts = self._encode_batch(messages, now, log.end)
+        size = sum(map(len, records))
+        if log.end + size > log.room and log.make_room(size) != events[0].commit_log_offset:
+            events, records, counts = self._encode_batch(messages, now, log.end)
+        log.write(records[0], b"".join(records[1:]))
+        for queue, count in counts.items():
+            queue.next_offset += count
+        pending = self._dispatcher.pending
+        is_first = not pending
+        pending.extend(events)
+        if is_first:
+            self._on_first()
+        return events
+
+    def _encode_batch(
+        self, messages: Sequence[PendingMessage], now: int, offset: int
+    ) -> tuple[list[DispatchEvent], list[bytes], dict[ConsumeQueue, int]]:
+        """The messages' events and records, the records in pieces, and how many each queue gets."""
+        events: list[DispatchEvent] = []
+        records: list[bytes] = []
+        counts: dict[ConsumeQueue, int] = {}
+        for message in messages:
+            queue = self._queues.get((message.topic, message.queue_id)) or self._new_queue(message)
+            ahead = counts.get(queue, 0)
+            event, prefix, rest = self._encode(message, queue, now, offset, ahead)
+            if not event.sys_flag & WITHOUT_ENTRY:
+                counts[queue] = ahead + 1
+            events.append(event)
+            records += (prefix, rest)
+            offset += event.size
+        return events, records, counts
+
+    def _new_queue(self, message: PendingMessage) -> ConsumeQueue:
+        return self._dispatcher.add_queue(message.topic, message.queue_id)
+
+    def _encode(
+        self, message: PendingMessage, queue: ConsumeQueue, now: int, offset: int, ahead: int
+    ) -> tuple[DispatchEvent, bytes, bytes]:
+        """A message's event and record, changing nothing; ``ahead`` messages of its queue are not added yet.
+
+        The record comes in two parts, size and magic being the first, as :meth:`CommitLog.write` wants them.
+        """
+        topic = message.topic
+        queue_id = message.queue_id
+        body = message.body
+        body_size = len(body)
+        if body_size > self.max_message_size:
+            raise MessageTooLarge(body_size, self.max_message_size)
+        properties = message.properties
+        text = message.properties_text
+        born_host = message.born_host
+        store_host = self.store_host
+        hosts = (len(born_host), len(store_host))
+        sys_flag = message.sys_flag
+        queue_offset = 0 if sys_flag & WITHOUT_ENTRY else queue.next_offset + ahead
+        topic_field = queue.topic_field
+        try:
+            encoded = (format_properties(properties) if text is None else text).encode()
+            if encoded and encoded[-1] != 2:
+                encoded += b"\2"  # old clients leave it out; recovery tells a torn record by its last byte
+            if len(encoded) >= SECTOR:
+                _check_long_properties(encoded)
+            head = HEADS_AFTER_MAGIC[hosts]
+            sys_flag = sys_flag & ~HOST_MASK | HOST_BITS[hosts]
+            size = 8 + head.size + body_size + len(topic_field) + 2 + len(encoded)
+            rest = b"".join(
+                (
+                    head.pack(
+                        crc32(body) & 0x7FFFFFFF,
+                        queue_id,
+                        message.flag,
+                        queue_offset,
+                        offset,
+                        sys_flag,
+                        message.born_timestamp,
+                        born_host,
+                        now,
+                        store_host,
+                        message.reconsume_times,
+                        message.prepared_transaction_offset,
+                        body_size,
+                    ),
+                    body,
+                    topic_field,
+                    _LENGTH16.pack(len(encoded)),
+                    encoded,
+                )
+            )
+        except (struct.error, KeyError, UnicodeEncodeError) as error:
+            raise MessageIllegal(f"the message does not fit into a record: {error}") from None
+        if size > self.max_message_size + RECORD_SLACK:
+            raise MessageTooLarge(size, self.max_message_size)
+        coder = self._tags_coders.get(topic)
+        if coder is not None:
+            code = coder(properties, now)
+        else:
+            tags = properties.get(Property.TAGS)
+            code = java_hash(tags) if tags else 0
+        event = DispatchEvent(
+            offset,
+            size,
+            queue_id,
+            queue_offset,
+            now,
+            store_host,
+            topic,
+            code,
+            sys_flag,
+            message.prepared_transaction_offset,
+            properties,
+            message.born_timestamp,
+            body_size,
+            message.reconsume_times,
+        )
+        return event, _PREFIX(size, queue.magic), rest
+
+
+def _check_long_properties(encoded: bytes) -> None:
+    if len(encoded) > MAX_PROPERTIES:
+        raise PropertiesTooLarge(len(encoded), MAX_PROPERTIES)
+    if bytes(SECTOR) in encoded:
+        raise MessageIllegal(f"the properties have {SECTOR} zero bytes in a row, as a record has that a crash tore")

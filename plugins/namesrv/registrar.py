@@ -1,0 +1,158 @@
+"""Keeping outside name servers up to date about this broker: at start, every 30 s, and when a topic changes.
+
+A name server forgets a broker whose connection is gone, so a connection that breaks is a reason to register at once.
+Every name server is on its own: one that cannot be reached is tried again next time and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import anyio
+
+from verniermq.kernel import (
+    SAME_MOMENT,
+    Command,
+    Connection,
+    Context,
+    RemotingError,
+    RequestCode,
+    ResponseCode,
+    TopicConfig,
+    UnexpectedAnswer,
+    connect,
+    hookspec,
+)
+from verniermq.plugins.namesrv import registration
+from verniermq.plugins.namesrv.peers import sign
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 30.0
+RETRY_SECONDS: Final = 5.0
+SHORTEST_SECONDS: Final = 1.0
+"""Between two registrations because of a lost connection: a name server that hangs up at once is not to be stormed."""
+CALL_TIMEOUT: Final = 6.0
+
+
+@hookspec("question")
+def queue_mappings() -> registration.Mappings | None:
+    """Say which logical queues of static topics this broker leads, for clients to find them: by topic, as RocketMQ's
+    ``TopicQueueMappingInfo``.
+
+    Asked at each registration; what changed is announced by ``topics_changed``. Used by ``statictopic``.
+    """
+
+
+class Registrar:
+    """Registers one broker with one name server. ``secret`` is asked for each request; with none it is not signed."""
+
+    def __init__(self, broker: Context, address: str, secret: Callable[[], str]) -> None:
+        self._broker = broker
+        self._secret = secret
+        self.address = address
+        self._started = anyio.Event()
+        self._due = 0.0
+        """When everything is registered again."""
+        self._last = 0.0
+        """When it was tried last."""
+        self._connection: Connection | None = None
+        self._news: dict[str, TopicConfig] = {}
+        """Topics that changed since the last registration."""
+        self._changed = anyio.Event()
+
+    def topics_changed(self, changed: Sequence[TopicConfig]) -> None:
+        self._news.update({topic.name: topic for topic in changed})
+        self._changed.set()
+
+    def start(self) -> None:
+        """The broker listens: from now on it can be registered."""
+        self._started.set()
+
+    async def run(self) -> None:
+        """Register now and at every interval with all topics, and on every change with those that changed."""
+        await self._started.wait()
+        clock = self._broker.clock
+        self._due = clock.monotonic()
+        while True:
+            news, self._news = list(self._news.values()), {}
+            self._changed = anyio.Event()
+            self._last = clock.monotonic()
+            everything = self._last + SAME_MOMENT >= self._due
+            if everything:
+                self._due = self._last + INTERVAL_SECONDS
+            try:
+                if everything or news:
+                    await self.register(list(self._broker.topics) if everything else news)
+            except RemotingError as error:
+                logger.warning("cannot register with name server: %s; trying again in %g s", error, RETRY_SECONDS)
+                self._due = clock.monotonic() + RETRY_SECONDS
+            await self._wait()
+
+    def _lost(self, connection: Connection) -> None:
+        """The name server has forgotten us, or is gone itself."""
+        if connection is self._connection:
+            self._due = max(self._broker.clock.monotonic(), self._last + SHORTEST_SECONDS)
+            self._changed.set()
+
+    async def _wait(self) -> None:
+        """Until there is something new, or the time has come."""
+
+        async def sleep() -> None:
+            await self._broker.clock.sleep(self._due - self._broker.clock.monotonic())
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sleep)
+            await self._changed.wait()
+            tasks.cancel_scope.cancel()
+
+    async def register(self, topics: Sequence[TopicConfig]) -> None:
+        """
+        Raises:
+            RemotingError: it cannot be reached or refuses.
+        """
+        settings = self._broker.configuration.broker
+        mappings = self._broker.hooks.ask(queue_mappings) or {}
+        body = registration.encode(self._broker.topics.version.as_json(), topics, mappings)
+        ext = {
+            **self._identity(),
+            "haServerAddr": "",  # no server copies the log; the field itself is wanted by Apache's name server
+            "brokerId": str(settings.id),
+            "compressed": "false",
+            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+        }
+        await self._call(Command.request(RequestCode.REGISTER_BROKER, ext, body))
+
+    async def unregister(self) -> None:
+        """Say goodbye, if it can be heard."""
+        ext = {**self._identity(), "brokerId": str(self._broker.configuration.broker.id)}
+        try:
+            await self._call(Command.request(RequestCode.UNREGISTER_BROKER, ext))
+        except RemotingError as error:
+            logger.info("could not unregister: %s", error)
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    def _identity(self) -> dict[str, str]:
+        settings = self._broker.configuration.broker
+        return {
+            "brokerName": settings.name,
+            "brokerAddr": self._broker.address,
+            "clusterName": settings.cluster,
+        }
+
+    async def _call(self, command: Command) -> Command:
+        if self._connection is None or self._connection.closed:
+            self._connection = await connect(self.address, timeout=CALL_TIMEOUT, tls=self._broker.outgoing_tls)
+            self._connection.on_close.append(self._lost)
+        if secret := self._secret():
+            sign(command, secret, self._broker.clock.now_ms())
+        answer = await self._connection.request(command, CALL_TIMEOUT)
+        if answer.code != ResponseCode.SUCCESS:
+            raise UnexpectedAnswer(self.address, RequestCode(command.code).name, answer.code, answer.remark)
+        return answer

@@ -1,0 +1,195 @@
+"""POP_MESSAGE: take messages from any queue, make them invisible, answer or wait (RocketMQ: ``PopMessageProcessor``).
+
+Consumers that pop share every queue: the broker remembers who has what, so nobody has to be told which queue
+is whose. Beside the pop itself there are the requests that only look: is there something, how much is waited
+for, what would come next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from verniermq.kernel import (
+    MATCH_ALL,
+    Appended,
+    BadField,
+    Command,
+    Connection,
+    Context,
+    MessageFilter,
+    NoPermission,
+    Perm,
+    ResponseCode,
+    Subscription,
+)
+from verniermq.kernel.requests import Notification, PeekMessage, PollingInfo, PopMessage
+from verniermq.plugins.pop.handle import retry_topic
+from verniermq.plugins.pop.longpoll import HeldPop, HeldPops
+from verniermq.plugins.pop.orderinfo import OrderTable
+from verniermq.plugins.pop.reader import Pop, PopReader, PopResult
+
+if TYPE_CHECKING:
+    from verniermq.plugins.pop import Config
+
+FROM_END: Final = 1
+LONGEST_ATTEMPT_ID: Final = 255
+QUEUES_PER_WEIGHT: Final = 64
+
+
+class PopHandler:
+    def __init__(self, broker: Context, config: Config, reader: PopReader, orders: OrderTable, held: HeldPops) -> None:
+        self._broker = broker
+        self.config = config
+        self._reader = reader
+        self._orders = orders
+        self._held = held
+        self._compile = lru_cache(maxsize=1024)(self._compile_expression)
+
+    # --- requests --------------------------------------------------------------------------
+
+    def pop(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command] | None:
+        asked = PopMessage.of(request)
+        pop = self._pop(asked, connection)
+        taken = self._reader.take(pop)
+        if taken.pieces:
+            return self._answer(request, pop, taken)
+        wait_ms = asked.wait_ms
+        if wait_ms <= 0 or taken.is_cut_short:
+            return request.reply(ResponseCode.POLLING_TIMEOUT, taken.ext(pop), remark="no message")
+
+        def attempt() -> bool:
+            found = self._reader.take(pop)
+            if not found.pieces:
+                if found.is_cut_short:
+                    give_up()  # there is more to look at, so it should ask again at once
+                return found.is_cut_short
+            answer = self._answer(request, pop, found)
+            if isinstance(answer, Command):
+                connection.answer(request, answer)
+            else:
+                self._broker.start_soon(self._answer_later, connection, request, answer)
+            return True
+
+        def give_up() -> None:
+            connection.answer(request, request.reply(ResponseCode.POLLING_TIMEOUT, self._reader.nothing(pop).ext(pop)))
+
+        if self._wait(pop, wait_ms, connection, attempt, give_up):
+            return None
+        return request.reply(ResponseCode.POLLING_FULL, taken.ext(pop), remark="too many requests wait already")
+
+    def notification(self, request: Command, connection: Connection) -> Command | None:
+        """NOTIFICATION: say as soon as there is something to pop, without popping it."""
+        asked = Notification.of(request)
+        pop = self._look(asked, connection)
+
+        def reply(*, has_message: bool, is_full: bool = False) -> Command:
+            return request.reply(ext={"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()})
+
+        def attempt() -> bool:
+            if self._reader.has_message(pop):
+                connection.answer(request, reply(has_message=True))
+                return True
+            return False
+
+        if self._reader.has_message(pop):
+            return reply(has_message=True)
+        wait_ms = asked.wait_ms
+        if wait_ms <= 0:
+            return reply(has_message=False)
+        give_up = lambda: connection.answer(request, reply(has_message=False))  # noqa: E731
+        if self._wait(pop, wait_ms, connection, attempt, give_up):
+            return None
+        return reply(has_message=False, is_full=True)
+
+    def polling_info(self, request: Command, connection: Connection) -> Command:
+        asked = PollingInfo.of(request)
+        self._broker.topics.get(asked.topic)
+        waiting = self._held.count(asked.topic, asked.group, asked.queue_id)
+        return request.reply(ext={"pollingNum": str(waiting)})
+
+    def peek(self, request: Command, connection: Connection) -> Command:
+        """PEEK_MESSAGE: the next messages, which stay visible to everybody."""
+        asked = PeekMessage.of(request)
+        pop = attrs.evolve(self._look(asked, connection), wanted=asked.max_messages)
+        taken = self._reader.nothing(pop)
+        for topic, queue_id in self._reader.places(pop):
+            offset = self._reader.position(pop, topic, queue_id)
+            records, _, _ = self._reader.read(pop, topic, queue_id, offset, pop.wanted - len(taken.pieces))
+            taken.pieces += records
+        code = ResponseCode.SUCCESS if taken.pieces else ResponseCode.PULL_NOT_FOUND
+        return request.reply(code, taken.ext(attrs.evolve(pop, invisible_ms=0)), taken.pieces)
+
+    def _wait(
+        self, pop: Pop, wait_ms: int, connection: Connection, attempt: Callable[[], bool], give_up: Callable[[], None]
+    ) -> bool:
+        # Counted from now: the request says when it was made by the client's clock, which may not agree with ours.
+        deadline = self._broker.clock.monotonic() + min(wait_ms / 1000, self.config.max_wait)
+        retry = retry_topic(pop.topic, pop.group)
+        topic = self._broker.topics.find(pop.topic)
+        weight = 1 + (topic.read_queues if topic is not None and pop.queue_id < 0 else 0) // QUEUES_PER_WEIGHT
+        waiting = HeldPop(pop.group, pop.topic, retry, pop.queue_id, deadline, connection, attempt, give_up, weight)
+        if not self._held.add(waiting):
+            return False
+        if pop.is_ordered:
+            self._broker.start_soon(self._wake_when_unblocked, pop, waiting)
+        return True
+
+    async def _wake_when_unblocked(self, pop: Pop, waiting: HeldPop) -> None:
+        """A queue that nobody acknowledges opens by itself after a while; no message arrives to tell."""
+        while not waiting.done and self._broker.topics.find(pop.topic) is not None:
+            places = [(topic, pop.group, queue_id) for topic, queue_id in self._reader.places(pop)]
+            times = [time for place in places if (time := self._orders.blocked_for(place)) is not None]
+            if not times:
+                return
+            await self._broker.clock.sleep(min(times))
+            if self._broker.topics.find(pop.topic) is not None:  # nobody deleted it meanwhile
+                self._held.wake([pop.topic])
+
+    async def _answer_later(
+        self, connection: Connection, request: Command, answer: Coroutine[Any, Any, Command]
+    ) -> None:
+        connection.answer(request, await answer)
+
+    def _answer(self, request: Command, pop: Pop, taken: PopResult) -> Command | Coroutine[Any, Any, Command]:
+        answer = request.reply(ResponseCode.SUCCESS, taken.ext(pop), taken.pieces)
+        if taken.appended is None or not self._broker.must_confirm({}):
+            return answer
+        return self._confirmed(answer, taken.appended)
+
+    async def _confirmed(self, answer: Command, appended: Appended) -> Command:
+        await self._broker.confirm(appended)  # late or not: the messages are invisible now, so they must go out
+        return answer
+
+    # --- what is asked for -----------------------------------------------------------------
+
+    def _look(self, asked: Notification, connection: Connection) -> Pop:
+        """A pop that takes nothing."""
+        group, topic, queue_id = asked.group, asked.topic, asked.queue_id
+        config = self._broker.topics.get(topic)
+        if not config.perm & Perm.READ:
+            raise NoPermission(f"topic {topic!r} may not be read (perm {config.perm})")
+        if queue_id >= config.read_queues:
+            raise BadField("queueId", queue_id, f"-1 for any, or 0 to {config.read_queues - 1}")
+        if not self._broker.groups.for_use(group, connection.peer_host).may_consume:
+            raise NoPermission(f"group {group!r} may not consume (consumeEnable is false)")
+        attempt_id = asked.attempt_id or ""
+        if len(attempt_id) > LONGEST_ATTEMPT_ID:
+            raise BadField("attemptId", attempt_id[:80], f"at most {LONGEST_ATTEMPT_ID} characters")
+        return Pop(group, topic, queue_id, 1, 0, False, MATCH_ALL, asked.is_ordered, attempt_id)
+
+    def _pop(self, asked: PopMessage, connection: Connection) -> Pop:
+        look = self._look(asked, connection)
+        wanted = MATCH_ALL
+        if asked.expression:
+            wanted = self._compile(asked.topic, asked.expression, asked.expression_type or "TAG")
+        return Pop(
+            look.group, look.topic, look.queue_id, asked.max_messages, asked.invisible_ms, asked.init_mode == FROM_END,
+            wanted, look.is_ordered, look.attempt_id,
+        )  # fmt: skip
+
+    def _compile_expression(self, topic: str, expression: str, expression_type: str) -> MessageFilter:
+        return self._broker.compile_filter(Subscription(topic, expression, expression_type))

@@ -1,0 +1,38 @@
+"""``verniermq txn resume``: a transaction that was given up is opened again, from a terminal."""
+
+from __future__ import annotations
+
+import anyio
+import click
+
+from verniermq.kernel import Command, Peers, RequestCode, parse_offset_message_id
+
+
+@click.group()
+def txn() -> None:
+    """Open transactions again that brokers gave up."""
+
+
+@txn.command()
+@click.argument("message_id", metavar="ID")
+@click.option("--broker", help="The broker, host:port, if the address inside the id cannot be reached from here.")
+def resume(message_id: str, broker: str | None) -> None:
+    """Have a transaction checked again that nobody ended, and that was moved to TRANS_CHECK_MAX_TIME_TOPIC.
+
+    ID is the one that the broker's log names, and the offset_id that the tail below prints.
+
+    \b
+    verniermq tail TRANS_CHECK_MAX_TIME_TOPIC --from-start --no-wait --json
+    verniermq txn resume 7F00000100002A9F0000000000001000
+    """
+    try:
+        address, _ = parse_offset_message_id(message_id)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    anyio.run(_resume, broker or address, message_id)
+    click.echo("open again; its producer is asked at the next round of checks")
+
+
+async def _resume(address: str, message_id: str) -> None:
+    async with Peers() as peers:
+        await peers.ask(address, Command.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id}))

@@ -1,0 +1,270 @@
+"""Hostile peers: what one client can do without credentials, and how long its neighbours have to wait meanwhile.
+
+The control is the same neighbour at the same broker just before. A stall is a wait of 50 ms more than the longest of
+the control; what the machine alone brings about does not come three times in a row, so an attack has three tries.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import attrs
+import orjson
+
+from tests.campaign.neighbour import Neighbour, resident_mib
+from tests.campaign.outcome import Kind, Outcome
+from tests.kernel.test_bad_input import DOUBLING
+from tests.plugins.batch.test_batch import element
+from tests.plugins.txn.peers import peer
+from verniermq.kernel import Command, RequestCode
+from verniermq.testing import BrokerProcess
+
+STALL_MS = 50.0
+CONTROL_SECONDS = 1.0
+AFTER_SECONDS = 0.5
+ATTACKS_PER_ROUND = 5
+TRIES = 3
+MARKER = 2**31 - 1
+
+_marker = Command.request(RequestCode.GET_MAX_OFFSET, {"topic": "marker", "queueId": "0"})
+_marker.opaque = MARKER
+MARKER_FRAME = _marker.encode()
+
+
+def frame(code: int, fields: dict[str, object] | None = None, body: bytes = b"") -> bytes:
+    command = Command.request(code, {name: str(value) for name, value in (fields or {}).items()}, body)
+    command.opaque = 1
+    return command.encode()
+
+
+@attrs.frozen
+class Attack:
+    """Bytes for each of its connections."""
+
+    payloads: list[bytes]
+    is_answered: bool = True
+    """Whether to wait for the answers; the others are left alone for a moment, with nobody who reads."""
+
+
+def _send(topic: str, body: bytes = b"x", properties: str = "", code: int = RequestCode.SEND_MESSAGE_V2) -> bytes:
+    fields: dict[str, object] = {
+        "a": "p", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": properties,
+        "m": str(code == RequestCode.SEND_BATCH_MESSAGE).lower(),
+    }  # fmt: skip
+    return frame(code, fields, body)
+
+
+def _pull(topic: str, suspend: int, offset: int = 0, subscription: str = "*", kind: str = "TAG") -> bytes:
+    fields: dict[str, object] = {
+        "consumerGroup": "hostile", "topic": topic, "queueId": 0, "queueOffset": offset, "maxMsgNums": 32,
+        "sysFlag": 6 if suspend else 4, "commitOffset": 0, "suspendTimeoutMillis": suspend,
+        "subscription": subscription, "subVersion": 0, "expressionType": kind,
+    }  # fmt: skip
+    return frame(RequestCode.PULL_MESSAGE, fields)
+
+
+def _heartbeat(client: str, groups: list[str], topics: list[str]) -> bytes:
+    subscriptions = [{"topic": topic, "subString": "*", "expressionType": "TAG"} for topic in topics]
+    consumers = [
+        {"groupName": group, "messageModel": "CLUSTERING", "subscriptionDataSet": subscriptions} for group in groups
+    ]
+    return frame(RequestCode.HEART_BEAT, {}, orjson.dumps({"clientID": client, "consumerDataSet": consumers}))
+
+
+def references() -> Attack:
+    body = f'{{"consumerGroup":"g","clientId":"c","mqSet":{{"$ref":"$.a39"}},{DOUBLING}}}'.encode()
+    return Attack([frame(code, {}, body) * 5 for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.HEART_BEAT, 200, 401)])
+
+
+def deep_json() -> Attack:
+    bodies = [b'{"groupName":"g","deep":' + b'{"a":' * n + b"1" + b"}" * (n + 1) for n in (300, 50_000)]
+    bodies += [b"[" * 100_000, b'{"a":' * 50_000, b"[" + b"[]," * 110_000 + b"1]", b"{" + b"0:0," * 20_000 + b"0:0}"]
+    return Attack(
+        [b"".join([frame(code, {}, body) for body in bodies]) for code in (34, 41, 200, 225, 401, 18, 200151)]
+    )
+
+
+def huge_batches() -> Attack:
+    batches = [b"".join([element(b"%d" % number) for number in range(count)]) for count in (8_000, 60_000)]
+    return Attack([_send("hostile", batch, code=RequestCode.SEND_BATCH_MESSAGE) for batch in batches])
+
+
+def held_pulls() -> Attack:
+    return Attack([_send("hostile-held") + _pull("hostile-held", 20_000, 1_000_000) * 10_000] * 6)
+
+
+def acknowledgement_bits() -> Attack:
+    bits = base64.b64encode(b"\xff" * 32_768).decode()
+    ack = {"b": bits, "c": "g", "it": 60_000, "pt": 1, "q": 0, "r": "0", "rq": 0, "so": 0, "t": "hostile"}
+    body = orjson.dumps({"acks": [ack] * 8, "brokerName": "broker-a"})
+    return Attack([_send("hostile") + frame(RequestCode.BATCH_ACK_MESSAGE, {}, body) * 3])
+
+
+def many_groups() -> Attack:
+    return Attack([_heartbeat("hostile", [f"hostile-{number}" for number in range(20_000)], ["hostile"])])
+
+
+def many_members() -> Attack:
+    beats = b"".join([_heartbeat(f"hostile-{number}", ["hostile"], ["hostile"]) for number in range(3_000)])
+    asks = frame(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "hostile"}) * 20
+    return Attack([beats + asks + frame(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "hostile"}) * 5])
+
+
+def many_subscriptions() -> Attack:
+    return Attack([_heartbeat("hostile", ["hostile"], [f"hostile-{number}" for number in range(50_000)])])
+
+
+def many_locks() -> Attack:
+    queues = [{"topic": "hostile", "brokerName": "broker-a", "queueId": number} for number in range(100_000)]
+    body = orjson.dumps({"consumerGroup": "hostile", "clientId": "c", "mqSet": queues})
+    return Attack([frame(RequestCode.LOCK_BATCH_MQ, {}, body) * 2])
+
+
+def many_queues() -> Attack:
+    made = b"".join([
+        frame(17, {
+            "topic": f"hostile-{queues}", "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues,
+            "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+        })
+        for queues in (4_096, 65_536)
+    ])  # fmt: skip
+    asks = [frame(code, {"topic": f"hostile-{queues}", "consumerGroup": "hostile", "group": "hostile"})
+            for code in (202, 208, 300, 343) for queues in (4_096, 65_536)]  # fmt: skip
+    return Attack([made + b"".join(asks) * 2])
+
+
+def many_topics() -> Attack:
+    return Attack([b"".join([_send(f"hostile-topic-{number}") for number in range(2_000)])])
+
+
+def sql() -> Attack:
+    bombs = [
+        "(" * 2_000 + "a = 1" + ")" * 2_000, " OR ".join(["a = 1"] * 600), "NOT " * 1_000 + "a = 1",
+        "a IN (" + ",".join(["'x'"] * 900) + ")", "a LIKE '" + "%a" * 1_500 + "'", "a = " + "9" * 4_000,
+        " AND ".join(["a BETWEEN 1 AND 2"] * 200), "((((" * 500,
+    ]  # fmt: skip
+    return Attack([_send("hostile-sql", properties="a\x01aaaaaaaa\x02") + b"".join(
+        [_pull("hostile-sql", 0, subscription=bomb, kind="SQL92") for bomb in bombs]
+    ) * 10])  # fmt: skip
+
+
+def half_frames() -> Attack:
+    whole = frame(RequestCode.GET_ALL_TOPIC_CONFIG, {"a": "b" * 1_000})
+    return Attack([whole[: 1 + number * 5 % len(whole)] for number in range(300)], is_answered=False)
+
+
+def slow_readers() -> Attack:
+    filled = b"".join([_send("hostile-slow", b"x" * 30_000) for _ in range(64)])
+    return Attack([filled + _pull("hostile-slow", 0) * 500 for _ in range(10)], is_answered=False)
+
+
+def noise() -> Attack:
+    chance = random.Random(4711)
+    return Attack([chance.randbytes(chance.randrange(1, 4_000)) for _ in range(300)], is_answered=False)
+
+
+ATTACKS: tuple[Callable[[], Attack], ...] = (
+    references, deep_json, huge_batches, held_pulls, acknowledgement_bits, many_groups, many_members,
+    many_subscriptions, many_locks, many_queues, many_topics, sql, half_frames, slow_readers, noise,
+)  # fmt: skip
+
+
+def strike(address: str, attack: Attack) -> None:
+    """Carry it out with blocking sockets, for a thread: whoever measures is busy with nothing else."""
+    host, _, port = address.rpartition(":")
+    peers = [socket.create_connection((host, int(port)), timeout=30) for _ in attack.payloads]
+    try:
+        for peer_, payload in zip(peers, attack.payloads, strict=True):
+            try:
+                peer_.sendall(payload + MARKER_FRAME if attack.is_answered else payload)
+            except OSError:
+                pass  # it was closed, or nobody reads any more
+        if not attack.is_answered:
+            time.sleep(1)
+        for peer_ in peers if attack.is_answered else []:
+            _until_marker(peer_)
+    finally:
+        for peer_ in peers:
+            peer_.close()
+
+
+def _until_marker(peer_: socket.socket) -> None:
+    received = b""
+    try:
+        while b'"opaque":2147483647' not in received:
+            piece = peer_.recv(1 << 20)
+            if not piece:
+                return
+            received = received[-40:] + piece
+    except OSError:
+        return
+
+
+async def _measured(process: BrokerProcess, outcome: Outcome, name: str, attack: Attack | None) -> Neighbour:
+    """A neighbour's life beside an attack, or for a while without one."""
+    neighbour = Neighbour(process.broker, process.pid, outcome, name)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(neighbour.live)
+        if attack is None:
+            await anyio.sleep(CONTROL_SECONDS)
+        else:
+            await anyio.to_thread.run_sync(strike, process.broker, attack)
+            await anyio.sleep(AFTER_SECONDS)
+        tasks.cancel_scope.cancel()
+    return neighbour
+
+
+async def attack(seed: int, folder: Path, count: int = ATTACKS_PER_ROUND, allowed_ms: float = STALL_MS) -> Outcome:
+    chance = random.Random(seed)
+    outcome = Outcome(rounds=0)
+    process = BrokerProcess(folder / "store", [])
+    process.start()
+    try:
+        neighbours = []
+        for number, make in enumerate(chance.sample(ATTACKS, count)):
+            built = make()
+            stalls = []
+            for again in range(TRIES):
+                control = await _measured(process, outcome, f"c{number}{again}", None)
+                beside = await _measured(process, outcome, f"a{number}{again}", built)
+                neighbours += [control, beside]
+                outcome.rounds += 1
+                outcome.checked += len(control.waits) + len(beside.waits)
+                stalls.append((beside.longest_ms, control.longest_ms))
+                if beside.longest_ms <= control.longest_ms + allowed_ms:
+                    break
+            longest, control_ms = min(stalls)
+            outcome.stall_ms, outcome.control_ms = max(outcome.stall_ms, longest), max(outcome.control_ms, control_ms)
+            outcome.expect(
+                longest <= control_ms + allowed_ms, "stalled",
+                f"seed {seed}: {make.__name__} had a neighbour wait {longest:.0f} ms, without it {control_ms:.0f} ms",
+            )  # fmt: skip
+        outcome.notes["largest broker, MiB"] = round(resident_mib(process.pid))
+        async with peer(process.broker) as client:
+            for neighbour in neighbours:
+                await neighbour.check(client)
+        await anyio.to_thread.run_sync(process.stop)
+    finally:
+        process.kill()
+    said = process.log.read_text(errors="replace")
+    outcome.expect("Traceback" not in said, "wrong", f"seed {seed}: {said[said.find('Traceback') :][:1500]}")
+    return outcome
+
+
+def run(seed: int, folder: Path) -> Outcome:
+    return anyio.run(attack, seed, folder)
+
+
+KIND = Kind(
+    "hostile",
+    "sends",
+    "One peer's attack makes no neighbour wait 50 ms longer than without it.",
+    run,
+)

@@ -1,0 +1,11 @@
+"""All kinds of rounds."""
+
+from __future__ import annotations
+
+from tests.campaign import access, corruption, disk, fuzz, hostile, kill, power, soak
+from tests.campaign.outcome import Kind
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (kill.KIND, power.KIND, disk.KIND, corruption.KIND, hostile.KIND, fuzz.KIND, access.KIND, soak.KIND)
+}

@@ -1,0 +1,78 @@
+"""``python -m tests.campaign.report``: the table of results, as text and in ``docs/reliability.md``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.campaign import results
+from tests.campaign.kinds import KINDS
+from tests.campaign.outcome import Outcome
+
+PAGE = results.ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- written by python -m tests.campaign.report -->", "<!-- until here -->"
+
+
+def _wait(outcome: Outcome) -> str:
+    if not outcome.control_ms:
+        return "–"
+    return f"{outcome.stall_ms:.0f}/{outcome.control_ms:.0f}"
+
+
+def table(done: dict[str, Outcome]) -> str:
+    """One row for each kind, at most 80 columns."""
+    head = f"{'kind':<11} {'rounds':>7} {'checked':>21} {'lost':>5} {'wrong':>5} {'passed':>6}"
+    lines = [f"{head} {'stall/control ms':>16}"]
+    for name, outcome in done.items():
+        checked = f"{outcome.checked:,} {KINDS[name].unit}"
+        lines.append(
+            f"{name:<11} {outcome.rounds:>7,} {checked:>21} {outcome.count('lost'):>5} {outcome.count('wrong'):>5} "
+            f"{outcome.count('passed'):>6} {_wait(outcome):>16}"
+        )
+        notes = ", ".join(f"{count:,} {what}" for what, count in sorted(outcome.notes.items()))
+        if notes:
+            lines.append(f"            ({notes})"[:80])
+    return "\n".join(lines)
+
+
+def markdown(lines: list[dict[str, Any]]) -> str:
+    """The page's part that is made from the results."""
+    rows = [
+        "| kind | rounds | checked | lost | wrong | passed | longest wait, control | commits | dates |",
+        "|---|--:|--:|--:|--:|--:|--:|---|---|",
+    ]
+    for name, kind in KINDS.items():
+        own = [line for line in lines if line["kind"] == name]
+        if not own:
+            continue
+        whole = results.total(own)
+        stall = f"{whole.stall_ms:.0f} ms, {whole.control_ms:.0f} ms" if whole.control_ms else "–"
+        commits = list(dict.fromkeys(line["commit"] for line in own))
+        shown = commits[0] if len(commits) == 1 else f"{commits[0]} … {commits[-1]}"
+        days = sorted({line["date"][:10] for line in own})
+        dates = days[0] if len(days) == 1 else f"{days[0]} … {days[-1]}"
+        rows.append(
+            f"| {name} | {whole.rounds:,} | {whole.checked:,} {kind.unit} | {whole.count('lost')} | "
+            f"{whole.count('wrong')} | {whole.count('passed')} | {stall} | {shown} | {dates} |"
+        )
+    rows += ["", f"Machines: {'; '.join(sorted({line['machine'] for line in lines})) or 'none yet'}.", ""]
+    failed = [line for line in lines if line["failures"]]
+    if failed:
+        rows += ["What failed, and when:", ""]
+        for line in failed:
+            text = line["failures"][0].replace("|", "/").replace("`", "'")
+            rows.append(f"- {line['date'][:10]}, {line['commit']}, {line['kind']}: `{text[:160]}`")
+    else:
+        rows += ["Nothing that is on record failed."]
+    return "\n".join(rows)
+
+
+def write(page: Path = PAGE) -> None:
+    """Put the table into the page, in the place of the old one."""
+    head, _, rest = page.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    page.write_text(f"{head}{BEGIN}\n\n{markdown(results.read())}\n\n{END}{tail}")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,119 @@
+"""A short part of each kind of the campaign, and its book-keeping. ``make campaign`` does the same for hours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.campaign import access, corruption, disk, fuzz, hostile, kill, power, report, results, soak
+from tests.campaign.outcome import Kind, Outcome, Skipped
+from tests.plugins.txn.peers import peer
+from verniermq.kernel import RequestCode
+from verniermq.testing import running_broker
+
+pytestmark = pytest.mark.timeout(600)
+"""A busy machine makes rounds slow, and slow is not wrong: they end by their own patience, with what they miss."""
+
+
+def passes(outcome: Outcome) -> None:
+    assert [f"{failure.category}: {failure.text}" for failure in outcome.failures] == []
+    assert outcome.checked > 0
+
+
+def test_what_was_acknowledged_survives_kills(tmp_path: Path) -> None:
+    passes(anyio.run(kill.live, 5, tmp_path, 2))
+
+
+def test_what_was_acknowledged_survives_power_cuts_of_all_files(tmp_path: Path) -> None:
+    passes(anyio.run(power.cut, 3, tmp_path, 15))
+
+
+def test_a_round_of_power_cuts_reads_queues_of_several_files(tmp_path: Path) -> None:
+    sent = [b"%d" % number for number in range(2 * power.SETTINGS["store__queue_entries"] + 5)]
+
+    async def send_and_read() -> list[bytes]:
+        async with running_broker(tmp_path, **power.SETTINGS) as broker, peer(broker.address) as client:
+            for body in sent:
+                await client.send("later", body, queue_id=0)
+            return power._bodies(broker, "later")
+
+    assert anyio.run(send_and_read) == sent
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    try:
+        outcome = anyio.run(disk.crowd, 4, tmp_path, "tmpfs")
+    except Skipped as why:
+        pytest.skip(str(why))
+    passes(outcome)
+
+
+def test_no_damage_goes_unsaid(tmp_path: Path) -> None:
+    passes(anyio.run(corruption.spoil, 1, tmp_path, 4))
+
+
+def test_attacks_do_no_harm(tmp_path: Path) -> None:
+    """How long a neighbour waits beside them is for the campaign: no test depends on the machine's mood."""
+    passes(anyio.run(hostile.attack, 1, tmp_path, 2, 60_000.0))
+
+
+def test_random_requests_disturb_nobody(tmp_path: Path) -> None:
+    passes(anyio.run(fuzz.fuzz, 1, tmp_path, 1000))
+
+
+def test_an_account_gets_at_nothing_but_its_own(tmp_path: Path) -> None:
+    passes(anyio.run(access.intrude, 1, tmp_path, 600))
+
+
+def test_an_administrator_would_have_been_noticed(tmp_path: Path) -> None:
+    codes = (RequestCode.SEND_MESSAGE_V2, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.DELETE_TOPIC_IN_BROKER)
+    assert anyio.run(access.intrude, 1, tmp_path, 200, True, codes).count("passed")
+
+
+def test_memory_descriptors_and_threads_are_watched(tmp_path: Path) -> None:
+    passes(anyio.run(soak.soak, 1, tmp_path, 2.0, 200.0, 200.0))
+
+
+# --- the book-keeping ---------------------------------------------------------------------
+
+
+def found(seed: int, folder: Path) -> Outcome:
+    outcome = Outcome(checked=10, stall_ms=3.0, control_ms=2.0)
+    outcome.notes["refused"] += 1
+    if seed == 3:
+        outcome.fail("lost", "one of them")
+    return outcome
+
+
+def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    kind = Kind("kill", "messages", "", found)
+    for _ in range(3):
+        first = results.next_seed("kill", path)
+        outcome = Outcome(rounds=0)
+        for seed in (first, first + 1):
+            outcome.add(kind.run(seed, tmp_path))
+        results.append(results.line_of("kill", first, first + 1, outcome, 1.0), path)
+
+    lines = results.read(path)
+
+    assert [line["seeds"] for line in lines] == [[1, 2], [3, 4], [5, 6]]
+    assert [line["lost"] for line in lines] == [0, 1, 0]
+    assert lines[1]["failures"] == ["lost: one of them"]
+    whole = results.total(lines)
+    assert (whole.rounds, whole.checked, whole.count("lost"), whole.notes["refused"]) == (6, 60, 1, 6)
+
+
+def test_the_table_fits_a_terminal() -> None:
+    outcome = Outcome(rounds=123_456, checked=12_345_678, stall_ms=123.4, control_ms=234.5)
+    outcome.notes["delivered again after a kill, by a broker that was started again"] = 12_345_678
+    for line in report.table({"kill": outcome}).splitlines():
+        assert len(line) <= 80
+
+
+def test_the_page_shows_the_results_that_are_on_record() -> None:
+    page = report.PAGE.read_text()
+
+    assert report.markdown(results.read()) in page, "renew it: .venv/bin/python -m tests.campaign.report"

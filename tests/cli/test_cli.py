@@ -1,0 +1,241 @@
+"""The command ``verniermq``, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def run(
+    *arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "verniermq.cli", *arguments],
+        capture_output=True, text=True, check=False, timeout=60, cwd=cwd, env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+
+
+def test_the_file_in_the_repository_is_what_the_classes_say() -> None:
+    assert (ROOT / "broker.toml").read_text() == run("config", "default").stdout
+
+
+def test_the_page_of_commands_is_what_the_commands_say() -> None:
+    page = subprocess.run(
+        [sys.executable, "-m", "verniermq.cli.reference"], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert (ROOT / "docs" / "commands.md").read_text() == page
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[broker]\nprt = 1\n", "[broker] has no setting 'prt'; did you mean 'port'?"),
+        ("[broker]\nport = 'x'\n", '[broker] port = "x": expected a whole number from 0 to 65535'),
+        ("[store]\nflush = 'fast'\n", '[store] flush = "fast" is not one of "async", "sync"'),
+        ("[store]\nsegment_size = '1XiB'\n", "segment_size"),
+        ("[plugins.filter]\nmax_tag = 1\n", "[plugins.filter] has no setting 'max_tag'; did you mean 'max_tags'?"),
+        ("[plugins]\nenable = ['schedul']\n", "'schedul'"),
+        ("[broker\n", "line 1"),
+    ],
+)
+def test_a_wrong_file_is_one_line_and_exit_code_2(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text(text)
+
+    result = run("broker", "--config", str(path), cwd=tmp_path)
+
+    assert result.returncode == 2
+    assert complaint in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_an_environment_variable_goes_before_the_file_and_a_flag_before_both(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text("[broker]\nport = 1000\nname = 'from-file'\n")
+
+    shown = run(
+        "config", "show", "--config", str(path), "--set", "broker.id=7",
+        environment={"VERNIERMQ_BROKER_PORT": "2000", "VERNIERMQ_BROKER_ID": "5"},
+    ).stdout  # fmt: skip
+
+    assert 'name = "from-file"' in shown
+    assert "port = 2000" in shown
+    assert "id = 7" in shown
+
+
+def test_plugins_are_listed_with_their_state_and_order() -> None:
+    listed = json.loads(run("plugins", "--no-plugins=sql", "--json").stdout)
+
+    states = {entry["name"]: (entry["state"], entry["reason"]) for entry in listed["entries"]}
+    assert states["filter"] == ("active", "")
+    assert states["sql"] == ("inactive", "in [plugins] disable")
+    assert listed["order"]["compile_filter"] == ["filter"]
+    assert "compile_filter" in run("plugins", "--graph").stdout
+
+
+def test_the_list_of_plugins_can_be_read_in_a_terminal_of_80_columns() -> None:
+    listed = json.loads(run("plugins", "--json").stdout)
+
+    shown = run("plugins", environment={"COLUMNS": "80"}).stdout.splitlines()
+
+    assert max(map(len, shown)) <= 80
+    names = [line.split(" = ")[0].strip() for line in shown if " = " in line]
+    assert names == [name for entry in listed["entries"] for name in entry["settings"]]
+
+
+def test_a_plugin_that_fails_to_load_is_listed_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no licence')\n")
+    (tmp_path / "broker.toml").write_text("[plugins]\nenable = ['default', 'broken.py']\n")
+
+    result = run("plugins", "--config", str(tmp_path / "broker.toml"), "--json")
+
+    entries = {entry["name"]: entry for entry in json.loads(result.stdout)["entries"]}
+    assert result.returncode == 1
+    assert entries["broken"]["state"] == "failed"
+    assert "no licence" in entries["broken"]["reason"]
+    assert entries["filter"]["state"] == "active"
+
+
+def test_the_list_of_plugins_shows_no_secret_however_deep_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text(
+        "[plugins]\nenable = ['default', 'acl']\n"
+        "[plugins.acl.accounts.orders]\nsecret = 'very-secret-text'\ntopics = { orders = 'PUB' }\n"
+    )
+
+    shown = run("plugins", "--config", str(tmp_path / "broker.toml"))
+    as_json = run("plugins", "--config", str(tmp_path / "broker.toml"), "--json")
+
+    settings = next(entry["settings"] for entry in json.loads(as_json.stdout)["entries"] if entry["name"] == "acl")
+    assert settings["accounts"]["orders"]["secret"] == "***"
+    for result in (shown, as_json):
+        assert result.returncode == 0, result.stderr
+        assert "very-secret-text" not in result.stdout
+
+
+def test_a_start_warns_of_a_configuration_that_anybody_may_write_and_runs_no_plugin_of_anybodys(tmp_path: Path) -> None:
+    config, plugin = tmp_path / "broker.toml", tmp_path / "rules.py"
+    plugin.write_text("open('imported', 'w').close()\n")
+    config.write_text(f"[plugins]\nenable = ['rules.py']\n[store]\npath = '{tmp_path}/store'\n")
+    config.chmod(0o646)
+    plugin.chmod(0o666)
+
+    result = run("broker", "--config", str(config), "--port=0", cwd=tmp_path)
+    listed = run("plugins", "--config", str(config), cwd=tmp_path)
+
+    assert result.returncode != 0
+    assert f"{config} may be written by anybody on this machine" in result.stderr
+    assert f"has mode 0646); run: chmod o-w {config}" in result.stderr
+    assert f"plugin 'rules' is not run: {plugin} may be written by anybody" in result.stderr
+    assert f"has mode 0666); run: chmod o-w {plugin}" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert listed.returncode == 1
+    assert not (tmp_path / "imported").exists()
+
+
+def test_no_plugins_takes_effect_before_any_import(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text("open('imported', 'w').close()\n")
+    (tmp_path / "broker.toml").write_text("[plugins]\nenable = ['noisy.py']\n")
+
+    result = run("config", "check", "--config", str(tmp_path / "broker.toml"), "--no-plugins=noisy", cwd=tmp_path)
+
+    assert result.returncode == 0, result.stderr
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_broker_says_where_it_is_and_stops_when_told(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "verniermq.cli", "broker", "--port", "0", "--namesrv-port", "0",
+            "--store", str(tmp_path / "store"), "--ready-file", str(ready), "--set", "broker.vip_port=false",
+        ],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not ready.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    addresses = json.loads(ready.read_text())
+
+    process.send_signal(signal.SIGTERM)
+    _, printed = process.communicate(timeout=30)
+
+    assert process.returncode == 0
+    assert addresses["broker"] in printed
+    assert addresses["namesrv"] in printed
+    assert str(tmp_path / "store") in printed
+    assert "reachable from this machine only" in printed
+    assert "verniermq send greetings" in printed
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_the_line_to_try_works_as_it_is_printed(tmp_path: Path) -> None:
+    elsewhere = {**os.environ, "PATH": "/usr/bin:/bin"}  # the environment that we are installed in is not active
+    process = subprocess.Popen(
+        [
+            Path(sys.executable).with_name("verniermq"), "broker", "--port", "0", "--namesrv-port", "0",
+            "--store", str(tmp_path / "store"), "--set", "broker.vip_port=false",
+        ],
+        stderr=subprocess.PIPE, text=True, env=elsewhere,
+    )  # fmt: skip
+    assert process.stderr is not None
+    line = next(line.removeprefix("try").strip() for line in process.stderr if line.startswith("try"))
+
+    sent = subprocess.run(line, shell=True, env=elsewhere, capture_output=True, text=True, check=False, timeout=60)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+
+    assert sent.returncode == 0, sent.stderr
+    assert sent.stdout.startswith("SEND_OK")
+
+
+def test_two_brokers_on_one_port_are_told_apart(tmp_path: Path) -> None:
+    from verniermq.testing import broker_process
+
+    with broker_process() as first:
+        port = first.broker.rpartition(":")[2]
+        result = run("broker", "--port", port, "--namesrv-port", "0", "--store", str(tmp_path / "other"))
+
+    assert result.returncode == 2
+    assert f"port {port}" in result.stderr or f":{port}" in result.stderr
+    assert "in use" in result.stderr
+
+
+def test_a_new_plugin_package_can_be_started_from(tmp_path: Path) -> None:
+    result = run("plugin", "new", "order_rules", "--into", str(tmp_path))
+
+    folder = tmp_path / "verniermq-order-rules"
+    again = run("plugin", "new", "order_rules", "--into", str(tmp_path))
+    by_path = tmp_path / "broker.toml"
+    by_path.write_text(f"[plugins]\nenable = ['default', '{folder}/verniermq_order_rules.py']\n")
+    listed = json.loads(run("plugins", "--config", str(by_path), "--json").stdout)
+    assert result.returncode == 0, result.stderr
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md", "pyproject.toml", "test_order_rules.py", "verniermq_order_rules.py",
+    ]  # fmt: skip
+    assert again.returncode == 2
+    assert "verniermq_order_rules" in listed["order"]["before_append"]
+
+
+def test_a_broker_for_tests_ends_when_it_is_told_to_though_its_input_stays_open(tmp_path: Path) -> None:
+    command = ["broker", "--for-tests", "--port", "0", "--namesrv-port", "0", "--store", str(tmp_path / "store")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "verniermq.cli", *command],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert '"ready":true' in process.stdout.readline()
+        process.stdin.write("stop\n")
+        process.stdin.flush()
+
+        assert process.wait(60) == 0

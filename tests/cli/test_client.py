@@ -1,0 +1,123 @@
+"""``verniermq topic``, ``send`` and ``tail`` from a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.client.place import Place
+from verniermq.cli import main
+from verniermq.client import Admin, PullConsumer
+from verniermq.client.tail import follow
+
+
+@pytest.fixture
+def topic(place: Place) -> Iterator[str]:
+    name = place.name("cli")
+    assert run(place, "topic", "create", name, "--queues", "2").exit_code == 0
+    return name
+
+
+def run(place: Place, *arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--namesrv", place.namesrv], input=stdin)
+
+
+def test_topics_are_created_listed_and_deleted(place: Place) -> None:
+    name = place.name("cli")
+
+    created = run(place, "topic", "create", name, "--queues", "3")
+    table = run(place, "topic", "list")
+    lines = [json.loads(line) for line in run(place, "topic", "list", "--json").output.splitlines()]
+    deleted = run(place, "topic", "delete", name)
+    without = run(place, "topic", "list")
+
+    assert created.output == f"topic {name} has 3 queues on broker-a\n"
+    assert name in table.output
+    assert "TBW102" not in table.output
+    assert {"topic": name, "queues": 3, "perm": 6, "brokers": ["broker-a"]} in lines
+    assert deleted.output == f"topic {name} is deleted\n"
+    assert name not in without.output
+
+
+def test_a_message_is_sent_and_shown(place: Place, topic: str) -> None:
+    sent = run(place, "send", topic, "hello", "--tags", "paid", "--keys", "K1 K2", "-p", "colour=red", "--count", "2")
+    shown = run(place, "tail", topic, "--from-start", "-n", "2")
+    as_json = run(place, "tail", topic, "--from-start", "--no-wait", "--json").output
+    lines = [json.loads(line) for line in as_json.splitlines()]
+
+    assert sent.output.count("SEND_OK") == 2
+    assert shown.output.count("#paid [K1 K2] hello") == 2
+    assert [line["properties"]["colour"] for line in lines] == ["red", "red"]
+    assert {line["body"] for line in lines} == {"hello"}
+
+
+def test_lines_of_the_standard_input_are_messages(place: Place, topic: str) -> None:
+    run(place, "send", topic, "-", "--json", stdin="one\ntwo\nthree\n")
+    shown = run(place, "tail", topic, "--from-start", "--no-wait", "--tags", "*")
+
+    assert sorted(line.split()[-1] for line in shown.output.splitlines()) == ["one", "three", "two"]
+
+
+def test_tail_shows_only_the_tags_asked_for(place: Place, topic: str) -> None:
+    for tag in ("a", "b"):
+        run(place, "send", topic, tag, "--tags", tag)
+
+    shown = run(place, "tail", topic, "--from-start", "--no-wait", "--tags", "a")
+
+    assert [line.split()[-1] for line in shown.output.splitlines()] == ["a"]
+
+
+def test_tail_with_a_group_keeps_its_place_and_without_one_leaves_no_trace(place: Place, topic: str) -> None:
+    run(place, "send", topic, "x", "--count", "4")
+    group = place.name("tail-group")
+
+    first = run(place, "tail", topic, "--from-start", "--no-wait", "--group", group)
+    second = run(place, "tail", topic, "--from-start", "--no-wait", "--group", group)
+
+    async def groups() -> list[str]:
+        async with Admin(namesrv=place.namesrv) as admin:
+            return await admin.groups()
+
+    run(place, "tail", topic, "--from-start", "--no-wait")
+    assert (len(first.output.splitlines()), len(second.output.splitlines())) == (4, 0)
+    assert group in anyio.run(groups)
+    assert "TOOLS_CONSUMER" not in anyio.run(groups)
+
+
+def test_tail_waits_for_messages_to_come(place: Place, topic: str) -> None:
+    async def both() -> list[bytes]:
+        seen: list[bytes] = []
+        async with PullConsumer(namesrv=place.namesrv) as consumer, anyio.create_task_group() as group:
+
+            async def show(message: object) -> None:
+                seen.append(message.body)  # type: ignore[attr-defined]
+
+            async def send_later() -> None:
+                await anyio.sleep(0.2)
+                await place.send(topic, [b"later"])
+
+            group.start_soon(send_later)
+            await follow(consumer, topic, show, limit=1)
+        return seen
+
+    assert anyio.run(both) == [b"later"]
+
+
+def test_errors_say_what_to_do(place: Place) -> None:
+    missing = run(place, "tail", "absent")
+    nobody = CliRunner().invoke(main, ["topic", "list", "--namesrv", "127.0.0.1:1"])
+    bad = run(place, "topic", "create", "no spaces")
+    wrong = run(place, "send", "t", "x", "-p", "nonsense")
+
+    assert missing.exit_code == nobody.exit_code == bad.exit_code == wrong.exit_code == 2
+    assert (
+        f"topic 'absent' not found at {place.namesrv}; create it with: verniermq topic create absent "
+        f"--namesrv {place.namesrv}" in missing.stderr
+    )
+    assert "no name server answered (127.0.0.1:1: Connection refused); start one with: verniermq" in nobody.stderr
+    assert "not allowed" in bad.stderr
+    assert "expected NAME=VALUE" in wrong.stderr

@@ -1,0 +1,230 @@
+"""Two plugins of strangers, outside of the tree: what built-in plugins can do, they can, with public names alone.
+
+The first limits requests, serves a request of its own, keeps a table and brings hooks; the second implements them.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+
+import verniermq.kernel
+from tests.kernel.pulling import until
+from tests.plugins.peer import peer
+from verniermq.kernel import Command, RequestCode, ResponseCode
+from verniermq.testing import running_broker
+
+pytestmark = pytest.mark.anyio
+
+ASK_QUOTA = 9400
+
+QUOTA = '''
+"""So many sends for each producer group, and one request of a peer at a time."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import attrs
+
+from verniermq.kernel import (
+    Busy, Command, Connection, Context, Declaration, Document, NoPermission, Registry, RequestCode, hookimpl, hookspec,
+    setting,
+)
+
+ASK_QUOTA = 9400
+PEER = "quota.request"
+
+
+@hookspec("question")
+def quota_of(group: str) -> int | None:
+    """Say how many messages a group may send. Silence means what the settings say."""
+
+
+@hookspec("announcement")
+def quota_used_up(group: str) -> None:
+    """A group has sent its last message."""
+
+
+@attrs.frozen
+class Config:
+    sends: int = setting(3, "How many messages a group may send.", at_least=0)
+
+
+@attrs.define(eq=False)
+class Plugin:
+    declaration: ClassVar = Declaration(
+        api=1, config=Config, summary="Limits sends.", requests=(ASK_QUOTA,), hookspecs=(quota_of, quota_used_up),
+        on_failure="closed",
+    )
+    config: Config
+    broker: Context
+    sent: dict[str, int] = attrs.field(factory=dict, init=False)
+    table: Document = attrs.field(init=False)
+
+    def setup(self, registry: Registry) -> None:
+        registry.handler(ASK_QUOTA, self.answer)
+        self.table = registry.table("quota", load=self.load, save=lambda: {"sent": dict(self.sent)})
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        self.sent = dict(content.get("sent", {}))
+
+    def limit(self, group: str) -> int:
+        limit = self.broker.hooks.ask(quota_of, group)
+        return self.config.sends if limit is None else limit
+
+    @hookimpl
+    def before_request(self, request: Command, connection: Connection) -> None:
+        if connection.attributes.setdefault(PEER, request) is not request:
+            raise Busy("one request at a time")
+        if request.code == RequestCode.SEND_MESSAGE_V2:
+            group = request.text("a")
+            if self.sent.get(group, 0) >= self.limit(group):
+                raise NoPermission(f"group {group!r} has sent its {self.limit(group)} messages")
+
+    @hookimpl
+    def request_served(
+        self, request: Command, connection: Connection, answer: Command | None, error: Exception | None
+    ) -> None:
+        if connection.attributes.get(PEER) is request:
+            del connection.attributes[PEER]
+        if request.code == RequestCode.SEND_MESSAGE_V2 and answer is not None:
+            group = request.text("a")
+            self.sent[group] = self.sent.get(group, 0) + 1
+            self.table.touch()
+            if self.sent[group] == self.limit(group):
+                self.broker.hooks.announce(quota_used_up, group)
+
+    async def answer(self, request: Command, connection: Connection) -> Command:
+        await self.broker.clock.sleep(float(request.ext.get("seconds", 0)))
+        group = request.text("group")
+        return request.reply(ext={"left": str(self.limit(group) - self.sent.get(group, 0))})
+'''
+
+FRIENDS = '''
+"""Friends may send more."""
+
+from typing import ClassVar
+
+import attrs
+
+from verniermq.kernel import Context, Declaration, NoConfig, hookimpl
+
+
+@attrs.define(eq=False)
+class Plugin:
+    declaration: ClassVar = Declaration(api=1, summary="Friends may send more.")
+    config: NoConfig
+    broker: Context
+    poor: list[str] = attrs.field(factory=list, init=False)
+
+    @hookimpl(optionalhook=True)
+    def quota_of(self, group: str) -> int | None:
+        return 5 if group == "producers" else None
+
+    @hookimpl(optionalhook=True)
+    def quota_used_up(self, group: str) -> None:
+        self.poor.append(group)
+'''
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "quota.py").write_text(QUOTA)
+    (tmp_path / "friends.py").write_text(FRIENDS)
+    return {"store": tmp_path / "store", "plugins__enable": ["default", str(tmp_path / "quota.py")]}
+
+
+def with_friends(settings: dict[str, Any]) -> dict[str, Any]:
+    (*others, quota) = settings["plugins__enable"]
+    return {**settings, "plugins__enable": [*others, quota.replace("quota", "friends"), quota]}
+
+
+@pytest.mark.parametrize("source", [QUOTA, FRIENDS], ids=["quota", "friends"])
+def test_they_import_public_names_and_nothing_else_of_ours(source: str) -> None:
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom | ast.Import)]
+    ours = {
+        (node.module, alias.name)
+        for node in imports
+        for alias in node.names
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("verniermq")
+    }
+
+    assert ours
+    assert {module for module, _ in ours} == {"verniermq.kernel"}
+    assert {name for _, name in ours} <= set(verniermq.kernel.__all__)
+
+
+async def test_requests_are_limited_and_the_peer_is_told_why(settings: dict[str, Any]) -> None:
+    async with running_broker(**settings) as broker, peer(broker.address) as client:
+        answers = [await client.send("orders") for _ in range(5)]
+        stored = await client.bodies("orders")
+
+        assert [answer.code for answer in answers] == [0, 0, 0, ResponseCode.NO_PERMISSION, ResponseCode.NO_PERMISSION]
+        assert answers[3].remark == "group 'producers' has sent its 3 messages"
+        assert len(stored) == 3
+        assert broker.host.active["quota"].failures == 0
+
+
+async def test_one_request_of_a_peer_is_served_at_a_time_and_other_peers_go_on(settings: dict[str, Any]) -> None:
+    async with (
+        running_broker(**settings) as broker,
+        peer(broker.address) as client,
+        peer(broker.address) as other,
+    ):
+        slow = Command.request(ASK_QUOTA, {"group": "producers", "seconds": "0.2"})
+        answers: list[Command] = []
+
+        async def ask() -> None:
+            answers.append(await client.connection.request(slow))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await until(lambda: any("quota.request" in peer_.attributes for peer_ in broker.server.connections))
+            refused = await client.ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
+            elsewhere = await other.ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
+        again = await client.ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
+
+    assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_BUSY, "one request at a time")
+    assert [answer.ext for answer in answers] == [{"left": "3"}]
+    assert elsewhere.code == again.code == ResponseCode.SUCCESS
+
+
+async def test_its_request_is_served_and_its_table_survives_a_restart(settings: dict[str, Any]) -> None:
+    ask = {"group": "producers"}
+    async with running_broker(**settings) as broker, peer(broker.address) as client:
+        await client.sent("orders")
+        await client.sent("orders")
+        before = await client.connection.request(Command.request(ASK_QUOTA, dict(ask)))
+    written = orjson.loads((settings["store"] / "config" / "quota.json").read_bytes())
+    async with running_broker(**settings) as broker, peer(broker.address) as client:
+        after = await client.connection.request(Command.request(ASK_QUOTA, dict(ask)))
+        codes = [(await client.send("orders")).code for _ in range(2)]
+
+    assert (before.ext, after.ext) == ({"left": "1"}, {"left": "1"})
+    assert written == {"sent": {"producers": 2}}
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION]
+
+
+async def test_another_plugin_answers_and_hears_its_hooks(settings: dict[str, Any]) -> None:
+    async with running_broker(**with_friends(settings)) as broker, peer(broker.address) as client:
+        codes = [(await client.send("orders")).code for _ in range(6)]
+
+        assert codes == [0, 0, 0, 0, 0, ResponseCode.NO_PERMISSION]
+        assert broker.host.active["friends"].instance.poor == ["producers"]
+
+
+async def test_the_other_plugin_works_without_it(settings: dict[str, Any]) -> None:
+    alone = with_friends(settings) | {"plugins__disable": ["quota"]}
+    async with running_broker(**alone) as broker, peer(broker.address) as client:
+        for _ in range(6):
+            await client.sent("orders")
+
+        assert broker.host.is_active("friends")
+        assert "quota_of" not in broker.host.hook_names
+        unknown = await client.connection.request(Command.request(ASK_QUOTA))
+        assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

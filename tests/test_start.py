@@ -1,0 +1,40 @@
+"""What a start costs: modules that a broker with its default settings does not need are not imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+COLD = {
+    "csv", "decimal", "difflib", "email", "hashlib", "hmac", "http", "importlib.metadata", "importlib.resources", "pdb",
+    "tempfile", "unittest", "zipfile",
+    "numpy", "pyarrow", "pyspark",
+    "verniermq.client", "verniermq.plugins.acl", "verniermq.plugins.allocate.registry", "verniermq.testing",
+}  # fmt: skip
+"""For mistakes, for secrets, for other commands, for those who ask: each is imported where it is used."""
+
+PROGRAM = """
+import sys
+import anyio
+from verniermq.cli import main
+from verniermq.cli.broker import broker
+from verniermq.kernel.broker import Broker
+from verniermq.kernel.config import load
+
+async def start(store):
+    overrides = {"broker.port": 0, "namesrv.port": 0, "store.path": store}
+    async with Broker(load(None, overrides, environ={})):
+        print(*sys.modules)
+
+anyio.run(start, sys.argv[1])
+"""
+
+
+def test_a_start_imports_nothing_that_is_not_needed(tmp_path: Path) -> None:
+    started = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "store")], capture_output=True, text=True, timeout=120
+    )
+
+    assert started.returncode == 0, started.stderr
+    loaded = set(started.stdout.split())
+    assert "verniermq.plugins.pop" in loaded
+    assert not loaded & COLD
