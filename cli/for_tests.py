@@ -74,6 +74,7 @@ async def _obey(lines: ObjectReceiveStream[str], clock: MovableClock) -> bool:
             return False
         if command == "advance":
             try:
+                await clock.rest()
                 clock.advance(float(argument))
                 _say({"ok": True})
             except ValueError as error:

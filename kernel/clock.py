@@ -90,6 +90,9 @@ class MovableClock(SystemClock):
     For a broker that is not alone: clients in other processes live in real time and cannot be stopped.
     """
 
+    MOST_TURNS: Final = 100
+    """How many turns of the event loop tasks get to come to rest; with clients at work they never all do."""
+
     def __init__(self) -> None:
         self._ahead = 0.0
         self._moved = anyio.Event()
@@ -103,8 +106,15 @@ class MovableClock(SystemClock):
     def monotonic(self) -> float:
         return super().monotonic() + self._ahead
 
+    async def rest(self) -> None:
+        """Let tasks that have worked out how long to sleep get to their sleep, before ``advance``.
+
+        One that lies down right after it would sleep for as long again.
+        """
+        await _rest(self.MOST_TURNS)
+
     def advance(self, seconds: float) -> None:
-        """Be later at once; whoever sleeps and is due wakes."""
+        """Be later at once; sleepers that are due wake."""
         if seconds < 0:
             raise ValueError(f"time does not go back: advance({seconds})")
         self._ahead += seconds
@@ -112,8 +122,8 @@ class MovableClock(SystemClock):
         self._moved = anyio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        await anyio.lowlevel.checkpoint()
         end = self.monotonic() + seconds
+        await anyio.lowlevel.checkpoint()
         while (left := end - self.monotonic()) > 0:
             with anyio.move_on_after(left):
                 await self._moved.wait()
@@ -194,7 +204,7 @@ class ManualClock:
 
         Whoever sleeps until a time wakes if it has come; whoever sleeps for a while sleeps on.
         """
-        await self._rest()
+        await _rest(self.MOST_TURNS)
         self._micros += _micros(seconds)
         self._shown = self._micros / MICRO
         for _, _, sleeper in self._sleepers:
@@ -236,7 +246,7 @@ class ManualClock:
             raise RuntimeError("the clock is being moved already; only one task may do that")
         self._moving = True
         try:
-            await self._rest()  # a task that was only just started gets to its first sleep
+            await _rest(self.MOST_TURNS)  # a task that was only just started gets to its first sleep
             target = self._passed + micros
             if not stepwise:
                 self._pass(target)
@@ -246,9 +256,9 @@ class ManualClock:
                 sleeper.woken.set()
                 # Those that are due at one moment wake together, in the order in which they lay down.
                 if stepwise and not (self._sleepers and self._sleepers[0][0] == due):
-                    await self._rest()
+                    await _rest(self.MOST_TURNS)
             self._pass(target)
-            await self._rest()
+            await _rest(self.MOST_TURNS)
         finally:
             self._moving = False
 
@@ -260,13 +270,14 @@ class ManualClock:
         if shown is not None and _micros(shown) == self._micros:
             self._shown = max(self._shown, shown)
 
-    async def _rest(self) -> None:
-        """Give the other tasks turns until each of them waits for something."""
-        current = asyncio.current_task()
-        for _ in range(self.MOST_TURNS):
-            await anyio.lowlevel.checkpoint()
-            if all(task is current or _waits(task) for task in asyncio.all_tasks()):
-                return
+
+async def _rest(most_turns: int) -> None:
+    """Give the other tasks turns until each of them waits for something."""
+    current = asyncio.current_task()
+    for _ in range(most_turns):
+        await anyio.lowlevel.checkpoint()
+        if all(task is current or _waits(task) for task in asyncio.all_tasks()):
+            return
 
 
 def _waits(task: asyncio.Task[object]) -> bool:

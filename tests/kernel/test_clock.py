@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verniermq.kernel.clock import Clock, ManualClock, SystemClock
+from verniermq.kernel.clock import Clock, ManualClock, MovableClock, SystemClock
 from verniermq.kernel.store.clockchanges import ClockChanges
 
 pytestmark = pytest.mark.anyio
@@ -201,6 +202,27 @@ def test_nobody_wakes_too_early_or_is_left_asleep(start: float, moments: list[fl
             tasks.cancel_scope.cancel()
 
     anyio.run(main)
+
+
+async def test_a_task_that_is_about_to_sleep_sleeps_before_a_movable_clock_moves() -> None:
+    clock = MovableClock()
+    changed, woken = anyio.Event(), anyio.Event()
+
+    async def service() -> None:
+        await changed.wait()
+        seconds = 10.0  # worked out at the old time
+        await anyio.lowlevel.checkpoint()
+        await clock.sleep(seconds)
+        woken.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service)
+        await anyio.wait_all_tasks_blocked()
+        changed.set()
+        await clock.rest()
+        clock.advance(11)
+        with anyio.fail_after(5):
+            await woken.wait()
 
 
 async def test_the_system_clock_is_the_machines() -> None:
