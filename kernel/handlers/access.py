@@ -16,7 +16,7 @@ from verniermq.kernel.errors import NoPermission, RequestRefused
 from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.remoting import Command, Connection, request_name
 from verniermq.kernel.remoting.signature import ACCESS_KEY, is_signed_with
-from verniermq.kernel.requests import Access, Caller, Finder
+from verniermq.kernel.requests import Access, Caller, Finder, Identity
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,11 @@ class AccessCheck:
         Raises:
             RequestRefused: a plugin refuses it.
         """
+        identity: Identity | None = connection.identity
+        if identity is not None:
+            if (caller := identity.caller(request)) is not None:
+                self.ask(caller, Wanted(request, lambda command: map(identity.wanted, self._touched(command))))
+            return
         caller = Caller(
             address=connection.peer_host.strip("[]"),
             request=request_name(request.code),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
 from verniermq.kernel.remoting.command import Command
-from verniermq.kernel.remoting.connection import Connection, Interceptor
-from verniermq.kernel.requests import Access, Caller, Request
+from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Handler, Interceptor
+from verniermq.kernel.requests import Access, Caller, Identity, Request
 from verniermq.kernel.tables.document import Document, TableFile
 
 if TYPE_CHECKING:
@@ -172,6 +172,15 @@ class Context:
             RequestRefused: a plugin refuses it.
         """
         return self._broker.host.guard(request, connection)
+
+    def connect_in_process(
+        self, peername: tuple[str, int], identity: Identity, handlers: Mapping[int, Handler] = NO_HANDLERS
+    ) -> Connection:
+        """A connection to this broker without a socket, for a peer that speaks another protocol.
+
+        What is requested on it is served as if it came from ``peername``; ``handlers`` serve what the broker asks.
+        """
+        return self._broker.server.connect_in_process(peername, identity, handlers)
 
     def intercept(self, interceptors: Mapping[int, Interceptor]) -> Callable[[], None]:
         """Stand before the handlers of some requests, from now on: ``interceptor(handler, request, connection)``.

@@ -76,6 +76,7 @@ class Connection:
         peer_address: ``10.0.0.5:43210`` or ``[2001:db8::5]:43210``.
         packed_host: The same as a record keeps it, see :func:`~verniermq.kernel.message.pack_host`.
         attributes: Whatever plugins want to remember of this peer, by a name that starts with the plugin's.
+        identity: Says who makes a request, where that is not told by the signature of the request; see ``Identity``.
         language, version, binary: Of the last request received; our own requests take its form of header.
         last_active: When something was last read or written, by ``clock``.
     """
@@ -107,6 +108,7 @@ class Connection:
         self.peer_address = ""
         self.packed_host = bytes(8)
         self.attributes: dict[str, Any] = {}
+        self.identity: Any = None
         self.language = ""
         self.version = 0
         self.binary = False

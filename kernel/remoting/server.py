@@ -25,7 +25,8 @@ import attrs
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import ListenFailed, RequestRefused
 from verniermq.kernel.remoting.command import Command
-from verniermq.kernel.remoting.connection import Connection, Guard, Handler, Observer
+from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Guard, Handler, Observer
+from verniermq.kernel.remoting.inprocess import connect_in_process
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.listener import Listener
 from verniermq.kernel.remoting.tls import SharedPort, Tls
@@ -85,6 +86,19 @@ class RemotingServer:
         if self._sweep_timer is None:
             self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
         return int(names[0][1])
+
+    def connect_in_process(
+        self, peername: tuple[str, int], identity: object, handlers: Mapping[int, Handler] = NO_HANDLERS
+    ) -> Connection:
+        """A connection to this server without a socket, for a peer that speaks another protocol.
+
+        :param identity: says who makes its requests, see :class:`~verniermq.kernel.requests.Identity`
+        :param handlers: serve what the server asks of the peer
+        """
+        ours, served = Connection(handlers, self.limits, clock=self.clock), self._new_connection()
+        served.identity = identity
+        connect_in_process(ours, served, peername)
+        return ours
 
     async def stop(self, grace_seconds: float = 0.0) -> None:
         """Stop; requests that are being worked on have ``grace_seconds`` to end."""
@@ -159,6 +173,9 @@ class RemotingServer:
             sock.close()
 
     def _make_connection(self) -> asyncio.Protocol:
+        return self._new_connection().as_protocol()
+
+    def _new_connection(self) -> Connection:
         if self._turn is None:
             self._turn = Turn(asyncio.get_running_loop())
         return Connection(
@@ -171,7 +188,7 @@ class RemotingServer:
             accepted=True,
             on_open=self._admit,
             turn=self._turn,
-        ).as_protocol()
+        )
 
     def _admit(self, connection: Connection) -> None:
         if self._stopping or len(self.connections) >= self.limits.max_connections:

@@ -17,6 +17,7 @@ from verniermq.kernel.requests.access import (
     Action,
     Caller,
     Finder,
+    Identity,
     cluster_access,
     group_access,
     topic_access,
@@ -102,6 +103,7 @@ __all__ = [
     "GetSystemTopicList",
     "GetTopicConfig",
     "Heartbeat",
+    "Identity",
     "LockBatchMQ",
     "Notification",
 

@@ -14,6 +14,7 @@ import attrs
 
 from verniermq.kernel.message import StoredMessage
 from verniermq.kernel.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from verniermq.kernel.remoting.command import Command
 
 
 class Action(StrEnum):
@@ -73,6 +74,16 @@ class Finder(Protocol):
 
     def message_at(self, offset: int) -> StoredMessage | None:
         """The message that begins at a commit-log offset, if one does."""
+
+
+class Identity(Protocol):
+    """Who makes the requests of a connection that came by another protocol, with rules of its own."""
+
+    def caller(self, request: Command) -> Caller | None:
+        """Who makes this request; ``None`` for the broker itself, which nobody is asked about."""
+
+    def wanted(self, access: Access) -> Access:
+        """What one access means in that protocol."""
 
 
 @attrs.frozen
