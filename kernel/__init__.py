@@ -60,6 +60,7 @@ from verniermq.kernel.errors import (
 from verniermq.kernel.host.builtin import Catalogue
 from verniermq.kernel.host.context import Context
 from verniermq.kernel.host.host import PluginHost
+from verniermq.kernel.host.offers import Check, Histogram, Metric, Page, PageAnswer, PageContent, Sample
 from verniermq.kernel.host.plugin import API_VERSION, Declaration, NoConfig, concerns, gathered, hookimpl
 from verniermq.kernel.host.registry import Registry
 from verniermq.kernel.host.spec import hookspec
@@ -159,6 +160,7 @@ __all__ = [
     "Broker",
     "Busy",
     "Catalogue",
+    "Check",
     "ClientContext",
     "ClientRegistry",
     "Clock",
@@ -188,6 +190,7 @@ __all__ = [
     "GroupTable",
     "Guard",
     "Handler",
+    "Histogram",
     "InflatesTooFar",
     "InvalidParameter",
     "JsonFile",
@@ -201,9 +204,13 @@ __all__ = [
     "MessageFilter",
     "MessageIllegal",
     "MessageQueue",
+    "Metric",
     "MissingField",
     "NoConfig",
     "NoPermission",
+    "Page",
+    "PageAnswer",
+    "PageContent",
     "PeerUnreachable",
     "Peers",
     "PendingMessage",
@@ -220,6 +227,7 @@ __all__ = [
     "RequestRefused",
     "RequestTimeout",
     "ResponseCode",
+    "Sample",
     "Sending",
     "Size",
     "Steps",

@@ -389,6 +389,11 @@ class Broker:
         return self.advertised.text
 
     @property
+    def registries(self) -> Sequence[Registry]:
+        """What each plugin brought in its ``setup``, in their order."""
+        return self._registries
+
+    @property
     def task_group(self) -> Tasks:
         """Where plugins may start tasks of their own; they end with the broker, and their failures with themselves."""
         return self._tasks

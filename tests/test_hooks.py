@@ -521,6 +521,12 @@ class Plugin:
 
     def finish(self):
         self.heard.append("finish")
+
+    def by_room(self):
+        yield ("kitchen",), 3.0
+
+    def visits_page(self, query):
+        return {{"visits": 1}}
 """
 
 

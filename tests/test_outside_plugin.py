@@ -1,6 +1,7 @@
 """Two plugins of strangers, outside of the tree: what built-in plugins can do, they can, with public names alone.
 
-The first limits requests, serves a request of its own, keeps a table and brings hooks; the second implements them.
+The first limits requests, serves a request of its own, keeps a table, shows itself to those who watch, and brings
+hooks; the second implements them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 import verniermq.kernel
 from tests.kernel.pulling import until
 from tests.plugins.peer import peer
+from tests.plugins.watching import look
 from verniermq.kernel import Command, RequestCode, ResponseCode
 from verniermq.testing import running_broker
 
@@ -26,14 +28,14 @@ ASK_QUOTA = 9400
 QUOTA = '''
 """So many sends for each producer group, and one request of a peer at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import attrs
 
 from verniermq.kernel import (
-    Busy, Command, Connection, Context, Declaration, Document, NoPermission, Registry, RequestCode, hookimpl, hookspec,
-    setting,
+    Busy, Command, Connection, Context, Declaration, Document, NoPermission, Registry, RequestCode, Sample, hookimpl,
+    hookspec, setting,
 )
 
 ASK_QUOTA = 9400
@@ -69,6 +71,12 @@ class Plugin:
     def setup(self, registry: Registry) -> None:
         registry.handler(ASK_QUOTA, self.answer)
         self.table = registry.table("quota", load=self.load, save=lambda: {"sent": dict(self.sent)})
+        registry.metric("quota_sent_total", "counter", "Messages sent.", self.samples, labels=("group",))
+        registry.page("/quota", lambda query: {"sent": self.sent}, title="Quota")
+        registry.check("quotas are known", lambda: None if self.config.sends else "nobody may send anything")
+
+    def samples(self) -> Iterable[Sample]:
+        return (((group,), sent) for group, sent in self.sent.items())
 
     def load(self, content: Mapping[str, Any]) -> None:
         self.sent = dict(content.get("sent", {}))
@@ -228,3 +236,16 @@ async def test_the_other_plugin_works_without_it(settings: dict[str, Any]) -> No
         assert "quota_of" not in broker.host.hook_names
         unknown = await client.connection.request(Command.request(ASK_QUOTA))
         assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_those_who_watch_see_its_figures_its_page_and_its_condition(settings: dict[str, Any]) -> None:
+    (*others, quota) = settings["plugins__enable"]
+    watched = {"plugins__enable": [*others, "http", quota], "plugins__http__listen": "127.0.0.1:0"}
+    async with running_broker(**settings | watched) as broker, peer(broker.address) as client:
+        await client.sent("orders")
+        page, ready = await look(broker, "/quota"), await look(broker, "/readyz")
+        (metric,) = [one for registry in broker.registries for one in registry.metrics if one.plugin == "quota"]
+
+        assert page.json == {"sent": {"producers": 1}}
+        assert {"check": "quotas are known", "plugin": "quota", "ready": True, "why": ""} in ready.json["checks"]
+        assert (metric.name, list(metric.samples())) == ("quota_sent_total", [(("producers",), 1)])

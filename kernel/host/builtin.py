@@ -49,6 +49,7 @@ _ON_REQUEST: Final = {
     "enrich": "verniermq.plugins.sendhooks.enrich:Plugin",
     "audit": "verniermq.plugins.sendhooks.audit:Plugin",
     "trace": "verniermq.plugins.sendhooks.trace:Plugin",
+    "http": "verniermq.plugins.http:Plugin",
     "spark": "verniermq.contrib.spark.plugin:Plugin",
 }
 

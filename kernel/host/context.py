@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from verniermq.kernel.codes import ResponseCode
+from verniermq.kernel.host.offers import Check, Metric, Page
 from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
 from verniermq.kernel.remoting.command import Command
 from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Handler, Interceptor
@@ -94,6 +95,21 @@ class Context:
     def connections(self) -> int:
         """How many peers are connected."""
         return len(self._broker.server.connections)
+
+    # --- what plugins offer ----------------------------------------------------------------
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """What plugins registered with ``Registry.metric``; so for the other two."""
+        return [metric for registry in self._broker.registries for metric in registry.metrics]
+
+    @property
+    def pages(self) -> Sequence[Page]:
+        return [page for registry in self._broker.registries for page in registry.pages]
+
+    @property
+    def checks(self) -> Sequence[Check]:
+        return [check for registry in self._broker.registries for check in registry.checks]
 
     # --- messages --------------------------------------------------------------------------
 

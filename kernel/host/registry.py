@@ -6,7 +6,7 @@ runs yet, so it registers and does not act; ``store_opened`` and ``broker_starte
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import attrs
 from verniermq.kernel.dispatch.dispatcher import TagsCoder
 from verniermq.kernel.errors import PluginError
 from verniermq.kernel.host.hookcall import ActivePlugin
+from verniermq.kernel.host.offers import Check, Metric, MetricKind, Page, PageContent, Sample, Value, check_metric
 from verniermq.kernel.remoting.command import request_name
 from verniermq.kernel.remoting.connection import Handler
 from verniermq.kernel.requests import Request, Undeclared
@@ -48,6 +49,9 @@ class Registry:
     tags_coders: dict[str, TagsCoder] = attrs.Factory(dict)
     tables: list[tuple[JsonFile, Callable[[Mapping[str, Any]], None]]] = attrs.Factory(list)
     closing: list[Callable[[], None]] = attrs.Factory(list)
+    metrics: list[Metric] = attrs.Factory(list)
+    pages: list[Page] = attrs.Factory(list)
+    checks: list[Check] = attrs.Factory(list)
 
     def topic(self, topic: TopicConfig, *, closed: bool = False) -> None:
         """A topic that the plugin keeps messages of its own in; it is created if it is missing.
@@ -122,6 +126,53 @@ class Registry:
     def on_close(self, finish: Callable[[], None]) -> None:
         """Called when the store closes and everything is dispatched: what is derived from the log becomes durable."""
         self.closing.append(finish)
+
+    def metric(
+        self,
+        name: str,
+        kind: MetricKind,
+        help: str,
+        collect: Callable[[], Value | Iterable[Sample]],
+        labels: tuple[str, ...] = (),
+    ) -> None:
+        """A figure for Prometheus. ``collect`` is called on the loop when somebody asks: it gives the figure, or with
+        ``labels`` pairs of their values and the figure, one by one, so that others have a turn between them.
+
+        Raises:
+            PluginError: Prometheus would not take the name, or it is registered already.
+        """
+        check_metric(name, kind, labels)
+        if any(metric.name == name for metric in self.metrics):
+            raise PluginError(f"it registers metric {name!r} twice")
+        self.metrics.append(Metric(self.plugin.name, name, kind, help, labels, collect))
+
+    def page(
+        self,
+        path: str,
+        serve: Callable[[Mapping[str, str]], PageContent | Awaitable[PageContent]],
+        *,
+        title: str = "",
+        listen: str = "",
+    ) -> None:
+        """Answer an address over HTTP, if the plugin ``http`` is active, and in the console if the page has a title.
+
+        ``serve`` gets the query and returns data (a mapping or a list) or a ``PageAnswer``, now or later. It must
+        change nothing: a page may be looked at as often as anybody likes.
+
+        :param listen: ``host:port`` of a listener of its own, instead of that of ``http``
+
+        Raises:
+            PluginError: the path is no path, or is registered already.
+        """
+        if not path.startswith("/") or not path.isascii() or not path.isprintable() or set(path) & set(" ?#%"):
+            raise PluginError(f"page {path!r}: expected a path such as '/visits', in plain characters")
+        if any(page.path == path for page in self.pages):
+            raise PluginError(f"it registers page {path!r} twice")
+        self.pages.append(Page(self.plugin.name, path, serve, title, listen))
+
+    def check(self, name: str, why_not: Callable[[], str | None]) -> None:
+        """A condition of being ready for traffic: ``why_not`` says what is wrong, or ``None``."""
+        self.checks.append(Check(self.plugin.name, name, why_not))
 
     def load_tables(self) -> None:
         """Read the tables from the disk.

@@ -16,7 +16,7 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -55,6 +55,9 @@ RECENT_BYTES: Final = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES
 """RocketMQ counts two fifths of the machine's memory behind the log's end as still in the page cache."""
 QUEUES_PER_TURN = 50
 """So many queues are looked at before others get their turn."""
+
+DISK_FAILED: Final = "EIO"
+"""Who refuses appends after a failed sync."""
 
 MOST_QUEUES_AT_STOP = 2000
 """So many queues are written at a stop; with more, the log is enough: a start makes again what they lack, in memory."""
@@ -287,6 +290,16 @@ class Store:
         if self._lock is not None:
             self._appender.refusal = next(iter(self._refusals.values()), None)
 
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """Why appends are refused at present, by who refuses them; empty when they are taken."""
+        return self._refusals
+
+    @property
+    def broken(self) -> str | None:
+        """What the disk did after which nothing is trusted any more until a restart."""
+        return self._refusals.get(DISK_FAILED)
+
     # --- reading ---------------------------------------------------------------------------
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -422,7 +435,7 @@ class Store:
         if error is not None and (isinstance(error, SyncFailed) or error.errno == errno.EIO):
             self._flusher.fail()
             why = error.strerror or str(error)
-            self.refuse_writes(f"the disk failed while the {part} was synced: {why}; restart the broker", "EIO")
+            self.refuse_writes(f"the disk failed while the {part} was synced: {why}; restart the broker", DISK_FAILED)
         elif error is not None:
             self.refuse_writes(f"the disk refused to keep the {part}: {error.strerror or error}", part)
         elif part in self._refusals:

@@ -78,11 +78,19 @@ class Plugin:
             self.embedded.peers = self._peers(settings)
 
     def setup(self, registry: Registry) -> None:
+        registry.check("a name server knows the broker", self._why_unknown)
         if self.embedded is not None:
             registry.service("expire brokers", self.embedded.run)
             registry.service("stay registered", self._stay_registered)
         for registrar in self._registrars:
             registry.service(f"register with {registrar.address}", registrar.run)
+
+    def _why_unknown(self) -> str | None:
+        """One that knows it is enough: clients ask the others too."""
+        if self.embedded is not None:
+            return None if self.embedded.port else "the embedded name server does not listen yet"
+        troubles = [f"{registrar.address}: {registrar.trouble}" for registrar in self._registrars if registrar.trouble]
+        return "; ".join(troubles) if len(troubles) == len(self._registrars) else None
 
     @hookimpl
     async def broker_started(self) -> None:

@@ -59,6 +59,8 @@ class Registrar:
         """When everything is registered again."""
         self._last = 0.0
         """When it was tried last."""
+        self.trouble: str | None = "not registered yet"
+        """Why this name server does not know us; ``None`` if it does."""
         self._connection: Connection | None = None
         self._news: dict[str, TopicConfig] = {}
         """Topics that changed since the last registration."""
@@ -87,14 +89,17 @@ class Registrar:
             try:
                 if everything or news:
                     await self.register(list(self._broker.topics) if everything else news)
+                    self.trouble = None
             except RemotingError as error:
                 logger.warning("cannot register with name server: %s; trying again in %g s", error, RETRY_SECONDS)
+                self.trouble = str(error)
                 self._due = clock.monotonic() + RETRY_SECONDS
             await self._wait()
 
     def _lost(self, connection: Connection) -> None:
         """The name server has forgotten us, or is gone itself."""
         if connection is self._connection:
+            self.trouble = "the connection is lost"
             self._due = max(self._broker.clock.monotonic(), self._last + SHORTEST_SECONDS)
             self._changed.set()
 

@@ -1,0 +1,123 @@
+"""Listeners for pages: read a head, find the page, write the answer. Slow, silent and too many peers are let go."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from verniermq.kernel import Page, PageAnswer, RequestRefused, nearest, parse_address
+from verniermq.plugins.http.protocol import LARGEST_HEAD, HttpRefused, HttpRequest, encode, parse
+
+logger = logging.getLogger(__name__)
+
+MOST_CONNECTIONS: Final = 64
+"""Of one listener. Pages are for a few who watch; the broker's files and memory are for its clients."""
+IDLE_SECONDS: Final = 60.0
+"""How long a peer may take to send a head, or to read an answer."""
+
+
+class HttpServer:
+    """Serves some pages on one address. ``failed`` is told of what a page raised."""
+
+    def __init__(self, pages: Sequence[Page], failed: Callable[[Page, Exception], None]) -> None:
+        self._pages = {page.path: page for page in pages}
+        self._failed = failed
+        self._server: asyncio.Server | None = None
+        self._peers: set[asyncio.Task[None]] = set()
+        self.address = ""
+        """Where it listens, ``host:port``."""
+
+    async def start(self, listen: str) -> None:
+        """
+        Raises:
+            OSError: the address is taken, or not of this machine.
+        """
+        host, port = listen_address(listen)
+        self._server = await asyncio.start_server(self._connected, host, port, limit=LARGEST_HEAD)
+        port = self._server.sockets[0].getsockname()[1]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            for peer in self._peers:
+                peer.cancel()
+            await asyncio.gather(*self._peers, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._peers.add(task)
+        try:
+            if len(self._peers) > MOST_CONNECTIONS:
+                busy = _plain(503, f"{MOST_CONNECTIONS} connections are open; close one first")
+                writer.write(encode(busy, keep_alive=False))
+                return
+            while await self._serve_one(reader, writer):
+                pass
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            pass  # the peer is gone or too slow, or the broker stops: there is nobody to tell
+        finally:
+            self._peers.discard(task)
+            writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request, and say whether another one may follow."""
+        request: HttpRequest | None = None
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            request = parse(head)
+            answer = await self._answer(request)
+        except asyncio.IncompleteReadError:
+            return False
+        except asyncio.LimitOverrunError:
+            answer = _plain(431, f"the head of a request has at most {LARGEST_HEAD} bytes")
+        except HttpRefused as refused:
+            answer = _plain(refused.status, str(refused))
+        keep_alive = request is not None and request.keep_alive
+        with_body = request is None or request.method != "HEAD"
+        writer.write(encode(answer, with_body=with_body, keep_alive=keep_alive))
+        async with asyncio.timeout(IDLE_SECONDS):
+            await writer.drain()
+        return keep_alive
+
+    async def _answer(self, request: HttpRequest) -> PageAnswer:
+        page = self._pages.get(request.path)
+        if page is None:
+            raise HttpRefused(404, f"there is no page {request.path!r}; {nearest(request.path, self._pages)}")
+        try:
+            content = page.serve(request.query)
+            if inspect.isawaitable(content):
+                content = await content
+        except RequestRefused as refused:
+            return _plain(400, str(refused))
+        except Exception as error:
+            self._failed(page, error)
+            return _plain(500, f"the page failed, plugin {page.plugin}: {type(error).__name__}; see the broker's log")
+        return content if isinstance(content, PageAnswer) else as_json(content)
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port; unlike the address of a peer, port 0 is one.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.endswith(":0"):
+        return parse_address(f"{text[:-1]}1")[0], 0
+    return parse_address(text)
+
+
+def as_json(content: Mapping[str, Any] | Sequence[Any], status: int = 200) -> PageAnswer:
+    body = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS) + b"\n"
+    return PageAnswer(body, "application/json", status)
+
+
+def _plain(status: int, text: str) -> PageAnswer:
+    return PageAnswer(f"{text}\n".encode(), status=status)
