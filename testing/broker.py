@@ -18,6 +18,7 @@ from verniermq.kernel.broker import Broker
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.config import Configuration, load
 from verniermq.kernel.errors import VernierMQError
+from verniermq.testing.ports import held_port
 
 SMALL: Final = {
     "broker.port": 0,
@@ -32,7 +33,8 @@ SMALL: Final = {
     "log.level": "warning",
 }
 
-STOP_SECONDS: Final = 20.0
+STOP_SECONDS: Final = 60.0
+"""Enough on however busy a machine; only a stop that hangs takes as long."""
 
 
 def small_configuration(store: Path, settings: dict[str, Any] | None = None) -> Configuration:
@@ -102,7 +104,7 @@ class BrokerProcess:
         Raises:
             BrokerProcessFailed: it ended before it was ready.
         """
-        ports = [self.broker.rpartition(":")[2] or "0", self.namesrv.rpartition(":")[2] or "0"]
+        ports = [address.rpartition(":")[2] or str(held_port(self)) for address in (self.broker, self.namesrv)]
         small = [f"--set={key}={value}" for key, value in SMALL.items() if not key.endswith("port")]
         command = [
             sys.executable, "-m", "verniermq.cli", "broker", "--for-tests", "--store", str(self.store),

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import attrs
 
+from verniermq.testing.ports import held_port
+
 CHUNK = 65536
 
 
@@ -28,9 +30,8 @@ class Proxy:
     _writers: set[asyncio.StreamWriter] = attrs.Factory(set)
 
     async def start(self) -> None:
-        port = int(self.address.rpartition(":")[2]) if self.address else 0
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.address = self.address or f"127.0.0.1:{held_port(self)}"
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", int(self.address.rpartition(":")[2]))
 
     async def stop(self) -> None:
         """Refuse new connections and cut the old ones; ``start`` listens at the same address again."""

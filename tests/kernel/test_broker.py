@@ -30,6 +30,7 @@ from verniermq.kernel.errors import ListenFailed, StoreLocked
 from verniermq.kernel.host import discovery
 from verniermq.kernel.host.builtin import BROKER_PLUGINS
 from verniermq.testing import running_broker
+from verniermq.testing.ports import held_port
 
 DECLARED = {
     name: discovery.load(discovery.built_in(name, BROKER_PLUGINS)).declaration for name in BROKER_PLUGINS.builtin
@@ -115,9 +116,11 @@ async def test_two_brokers_in_one_process_keep_their_messages_apart() -> None:
         assert "orders" not in other.topics
 
 
-async def test_a_port_in_use_is_said_in_one_line_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    async with running_broker(plugins__enable=[]) as broker:
-        port = broker.advertised.port
+async def test_a_port_in_use_is_said_in_one_line_and_nothing_is_left_behind(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    port = held_port(request)
+    async with running_broker(plugins__enable=[], broker__port=port):
         with pytest.raises(ListenFailed, match=f"cannot listen on 127.0.0.1:{port}: the port is in use"):
             async with running_broker(tmp_path, plugins__enable=[], broker__port=port):
                 pass
