@@ -13,6 +13,7 @@ import attrs
 
 from verniermq.kernel.config.environment import FILE_SUFFIX, plugin_variables, refuse_variable, text_of, variable
 from verniermq.kernel.config.fields import settings_of
+from verniermq.kernel.config.filestamps import Stamp
 from verniermq.kernel.config.schema import (
     BrokerSettings,
     ClientSettings,
@@ -49,8 +50,8 @@ class Origin:
     """Dotted key → the environment variable or flag that gave it."""
     plugin_environment: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """``VERNIERMQ_PLUGINS_…`` variables; which key they mean is known once the plugins' classes are."""
-    files: tuple[str, ...] = ()
-    """What was read: ``broker.toml``, and what variables with ``_FILE`` name."""
+    files: Mapping[str, Stamp | None] = attrs.field(factory=dict, repr=False)
+    """What was read, as it looked right before: ``broker.toml``, and what variables with ``_FILE`` name."""
 
 
 @attrs.frozen

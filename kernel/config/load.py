@@ -12,6 +12,7 @@ from typing import Any
 from verniermq.kernel.config.configuration import Configuration, Origin, put
 from verniermq.kernel.config.environment import CONFIG_VARIABLE, files_of, kernel_variables, read_environment
 from verniermq.kernel.config.fields import settings_of
+from verniermq.kernel.config.filestamps import FileStamps
 from verniermq.kernel.config.schema import SECTIONS, PluginSettings
 from verniermq.kernel.config.structure import structure
 from verniermq.kernel.config.text import PlainText
@@ -37,6 +38,7 @@ def load(
     environ = os.environ if environ is None else environ
     if path is None and environ.get(CONFIG_VARIABLE):
         path = Path(environ[CONFIG_VARIABLE])
+    stamps = FileStamps(([] if path is None else [str(path)]) + files_of(environ)).stamps
     document = read_file(path) if path is not None else {}
     sources: dict[str, str] = {}
 
@@ -48,8 +50,7 @@ def load(
     for dotted, value in overrides.items():
         _override(document, dotted, PlainText(value) if isinstance(value, str) else value, FLAGS)
         sources[dotted] = FLAGS
-    files = ([] if path is None else [str(path)]) + files_of(environ)
-    return _configuration(document, Origin(str(path or "broker.toml"), sources, plugin_environment, tuple(files)))
+    return _configuration(document, Origin(str(path or "broker.toml"), sources, plugin_environment, stamps))
 
 
 def configuration_of(document: Mapping[str, Any], source: str) -> Configuration:

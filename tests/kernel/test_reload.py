@@ -20,7 +20,7 @@ from tests.plugins.acl.test_acl import send, signed
 from tests.plugins.peer import peer
 from verniermq.kernel import Broker, ConfigError, ResponseCode, connect
 from verniermq.kernel.config import Configuration, load
-from verniermq.kernel.config.filestamps import FileStamps
+from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.plugins.namesrv import Config
 from verniermq.testing import running_broker
 
@@ -96,7 +96,7 @@ async def test_a_certificate_that_cannot_be_read_is_told_once_and_the_old_one_st
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with tls_broker(tmp_path) as broker:
-        (tmp_path / "certificate.pem").write_text("no certificate")
+        write(tmp_path / "certificate.pem", "no certificate")
         await until_logged(caplog, "is not used")
         await anyio.sleep(2.5)  # it is looked at again meanwhile
 
@@ -150,7 +150,7 @@ def test_a_file_gives_the_value_of_any_setting(tmp_path: Path) -> None:
 
     assert found.plugin("namesrv", Config).secret == "a secret of twenty characters"
     assert found.broker.name == "broker-of-a-file"
-    assert found.origin.files == (str(name), str(secret))
+    assert list(found.origin.files) == [str(name), str(secret)]
 
 
 def test_a_variable_twice_and_a_file_that_is_not_there_are_one_line_each(tmp_path: Path) -> None:
@@ -173,6 +173,55 @@ def test_a_file_that_is_replaced_has_changed_and_one_that_is_missing_has_not(tmp
     file.write_text("two")
     assert stamps.changed()
     assert not stamps.changed()
+
+
+async def test_a_change_between_the_first_reading_and_the_first_look_is_seen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "broker.toml"
+    flags = {
+        "broker.port": 0, "namesrv.port": 0, "broker.vip_port": False, "store.path": str(tmp_path / "store"),
+        "plugins.enable": ["default", "acl"],
+    }  # fmt: skip
+
+    def read() -> Configuration:
+        return load(file, flags, {})
+
+    write(file, '[plugins.acl.accounts.shop]\nsecret = "the-first-secret"\ndefault_topic = "PUB"\n')
+    configuration = read()
+    write(file, '[plugins.acl.accounts.shop]\nsecret = "the-second-one"\ndefault_topic = "PUB"\n')
+    async with Broker(configuration, reread=read) as broker, peer(broker.address) as client:
+        await until_logged(caplog, "settings changed plugin=acl")
+        answer = await client.connection.request(signed(send("t"), "shop", "the-second-one"))
+
+    assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_no_error_ends_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("verniermq.kernel.config.filestamps.LOOK_SECONDS", 0.01)
+    file, read = tmp_path / "secret", list[str]()
+    write(file, "one")
+
+    def reload() -> None:
+        read.append(file.read_text())
+        if read == ["two"]:
+            raise RecursionError("nobody thought of this")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch_files, "secret is", FileStamps([str(file)]), reload)
+        for text in ("two", "three"):
+            write(file, text)
+            with anyio.fail_after(30):
+                while text not in read:  # noqa: ASYNC110 - files are looked at now and then
+                    await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+    assert read == ["two", "three"]
+    assert "the changed secret is not used, what there was stays" in caplog.text
+    assert "nobody thought of this" in caplog.text
 
 
 def test_a_name_server_takes_a_new_certificate_and_a_new_secret(tmp_path: Path) -> None:
