@@ -49,7 +49,8 @@ class Place:
         return name
 
     def producer(self, group: str = "senders", **options: Any) -> Producer:
-        return Producer(group, namesrv=self.namesrv, **options)
+        """One that waits for an answer on a busy machine too: what is sent again comes twice."""
+        return Producer(group, namesrv=self.namesrv, **{"send_timeout": PATIENCE, **options})
 
     async def send(self, topic: str, bodies: list[bytes], **options: Any) -> None:
         async with self.producer() as producer:

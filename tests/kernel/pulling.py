@@ -32,6 +32,6 @@ class Waiting:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait until something is so."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
             await anyio.sleep(0.001)

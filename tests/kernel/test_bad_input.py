@@ -58,7 +58,7 @@ async def raw(broker: Broker) -> AsyncIterator[SocketStream]:
 async def until_closed(stream: SocketStream) -> bytes:
     """Everything that still comes, until the broker closes."""
     received = b""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         try:
             while True:
                 received += await stream.receive()
@@ -260,7 +260,7 @@ async def ask_raw(
     client: Peer, code: int, fields: dict[str, str], body: bytes = b"", *, binary: bool = False
 ) -> Command:
     """Ask, and insist on a code that the protocol knows; a class of Python's in the text would be our mistake."""
-    answer = await client.connection.request(Command.request(code, fields, body, binary=binary), timeout=10)
+    answer = await client.connection.request(Command.request(code, fields, body, binary=binary), timeout=30)
     assert answer.code in KNOWN, f"{code}: {answer.code} {answer.remark}"
     assert "Error:" not in answer.remark, f"{code} {fields} {body[:80]!r}: {answer.remark}"
     return answer

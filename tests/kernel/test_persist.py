@@ -66,7 +66,7 @@ async def test_a_table_is_written_when_it_can_be_again(tmp_path: Path) -> None:
         table.touch()
         await until(lambda: table.failures > 1)
         rows["number"] = 1
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await table.saved()
 
         assert JsonFile(broker.store.path / "config" / "table.json").load() == {"number": 1}

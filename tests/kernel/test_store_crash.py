@@ -42,7 +42,7 @@ class Victims:
         server.stdin.write(f"{store} {notes} {flush} {first}\n")
         server.stdin.flush()
         victim = int(server.stdout.readline())
-        while not notes.stat().st_size:
+        while b"\n" not in notes.read_bytes():
             time.sleep(0.005)
         time.sleep(seconds)
         os.kill(victim, signal.SIGKILL)
@@ -92,4 +92,4 @@ def test_killed_at_any_moment_it_has_every_acknowledged_message_once(
         else:
             abandon(store)
         first = max(flat, default=first) + 1
-    assert sum(map(len, acknowledged.values())) > 100
+    assert sum(map(len, acknowledged.values())) >= ROUNDS

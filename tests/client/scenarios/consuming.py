@@ -84,8 +84,8 @@ async def a_new_message_comes_at_once(place: Place) -> None:
         await producer.send(Message(topic, b"now"))
         await until(lambda: len(arrived) == 2)
 
-    # Far below the 15 seconds that the broker would hold the pull without a message.
-    assert arrived[1] - sent < 5
+    # Below the 15 seconds that the broker would hold the pull without a message.
+    assert arrived[1] - sent < 12
 
 
 async def plain_functions_run_in_worker_threads(place: Place) -> None:

@@ -43,13 +43,13 @@ async def a_waiting_pull_is_woken_by_a_message(place: Place) -> None:
         (queue,) = await consumer.queues(topic)
 
         async def wait() -> None:
-            results.append(await consumer.pull(queue, 0, wait=20))
+            results.append(await consumer.pull(queue, 0, wait=25))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await anyio.sleep(0.1)
             await place.send(topic, [b"woken"])
-            await until(lambda: len(results) == 1, seconds=10)
+            await until(lambda: len(results) == 1, seconds=20)
 
     assert [message.body for message in results[0].messages] == [b"woken"]
 
@@ -85,7 +85,7 @@ async def polling_hands_out_everything_once(place: Place) -> None:
     async with _lite(place, group) as consumer:
         consumer.subscribe(topic)
         while len(got) < 50:
-            polled = await consumer.poll(timeout=10, max_messages=7)
+            polled = await consumer.poll(timeout=30, max_messages=7)
             assert 0 < len(polled) <= 7
             got += polled
         nothing = await consumer.poll(timeout=0.1)
@@ -171,7 +171,7 @@ async def lite_pull_consumers_share_a_topic(place: Place) -> None:
 
 async def _poll(consumer: LitePullConsumer, count: int) -> list[ReceivedMessage]:
     got: list[ReceivedMessage] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         while len(got) < count:
             got += await consumer.poll(timeout=5, max_messages=count - len(got))
     return got

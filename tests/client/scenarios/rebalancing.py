@@ -124,6 +124,6 @@ async def new_queues_of_a_topic_are_taken(place: Place) -> None:
     async with place.producer() as producer:
         for body in numbered(12):
             await producer.send(Message(topic, body))
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await until(lambda: len(group.seen) == 12)
     await group.close()

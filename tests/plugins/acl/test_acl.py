@@ -327,7 +327,7 @@ async def test_changed_accounts_apply_without_a_restart(tmp_path: Path, caplog: 
         connection = await connect(broker.address)
         first = await connection.request(signed(send("t"), "shop", "the-first-secret"))
         write("the-second-one")
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while "settings changed plugin=acl" not in caplog.text:  # noqa: ASYNC110 - the file is looked at now and then
                 await anyio.sleep(0.05)
         old = await connection.request(signed(send("t"), "shop", "the-first-secret"))

@@ -25,7 +25,7 @@ def crash(broker: BrokerProcess) -> None:
 
 async def all_bodies(it: Consumer) -> list[bytes]:
     """Everything that is visible or comes within some seconds."""
-    return sorted(one.body for one in await it.pop(pollTime=3_000, invisibleTime=600_000))
+    return sorted(one.body for one in await it.pop(pollTime=20_000, invisibleTime=600_000))
 
 
 async def test_between_pop_and_acknowledgement(broker: BrokerProcess) -> None:
@@ -48,12 +48,12 @@ async def test_after_the_message_came_again(broker: BrokerProcess) -> None:
         await it.peer.send(it.topic, b"m")
         await it.pop(invisibleTime=10_000)
         broker.advance(11)
-        (again,) = await it.pop(pollTime=3_000, invisibleTime=10_000)
+        (again,) = await it.pop(pollTime=20_000, invisibleTime=10_000)
         assert again.message.reconsume_times == 1
     crash(broker)
     async with consumer(broker.broker) as it:
         broker.advance(30)  # a process that was killed forgets that its time was moved ahead
-        (third,) = await it.pop(pollTime=3_000, invisibleTime=10_000)
+        (third,) = await it.pop(pollTime=20_000, invisibleTime=10_000)
         assert (third.body, third.message.reconsume_times) == (b"m", 2)
         assert (await it.ack(third)).code == 0
     crash(broker)

@@ -37,7 +37,7 @@ def waiting(broker: Broker) -> int:
 
 
 async def until_waiting(broker: Broker, count: int) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         while waiting(broker) != count:  # noqa: ASYNC110 - a request on its way over a socket; nothing announces it
             await anyio.sleep(0.001)
 

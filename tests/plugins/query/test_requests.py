@@ -208,7 +208,7 @@ async def test_what_the_disk_refused_is_indexed_once_there_is_room(
             await client.sent("orders", b"%d" % number * 3_000_000, KEYS="k")  # a segment for each
         missed = await bodies(client, "orders", "k")
         (tmp_path / "index").unlink()
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while not await bodies(client, "orders", "k"):  # noqa: ASYNC110 - there is nobody to tell us
                 await anyio.sleep(0.01)
         await client.sent("orders", b"3", KEYS="k")

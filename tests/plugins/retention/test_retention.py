@@ -41,7 +41,7 @@ def starts(broker: Broker) -> list[int]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """The files go in a thread, which the clock does not wait for."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         while not condition():  # noqa: ASYNC110 - a thread tells nobody
             await anyio.sleep(0.005)
 
@@ -174,7 +174,7 @@ async def test_a_full_disk_refuses_sends_with_the_reason_and_takes_them_again(
         kept = await client.pull("orders")
         broker.host.active["retention"].calls["settings_changed"](Config(disk_refuse_at=100, disk_force_at=100))
         await clock.advance(10)
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while (again := await client.send("orders", b"now")).code != ResponseCode.SUCCESS:  # noqa: ASYNC110
                 await anyio.sleep(0.005)
 

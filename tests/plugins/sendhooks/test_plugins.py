@@ -211,7 +211,7 @@ async def test_a_send_and_its_delivery_leave_records_that_belong_together() -> N
             received.set()
 
         async with consumer:
-            with anyio.fail_after(20):
+            with anyio.fail_after(30):
                 await received.wait()
         (pub, before, after) = records(broker)
         kept = stored(broker, TRACE_TOPIC)

@@ -55,7 +55,7 @@ class Peer:
 
     async def ask(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> Command:
         fields = {name: str(value) for name, value in (ext or {}).items()}
-        return await self.connection.request(Command.request(code, fields, body), timeout=20)
+        return await self.connection.request(Command.request(code, fields, body), timeout=30)
 
     async def join(self, *, producers: tuple[str, ...] = (), consumers: tuple[dict[str, Any], ...] = ()) -> None:
         """One heartbeat."""
@@ -112,7 +112,7 @@ class Peer:
 
     async def checked(self) -> tuple[Command, StoredMessage]:
         """The next CHECK_TRANSACTION_STATE that the broker sends here."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             request = await self.checks.receive()
         return request, decode_record(request.body)
 
