@@ -28,9 +28,9 @@ import orjson
 from anyio.abc import ObjectReceiveStream
 
 from verniermq.kernel.broker import Broker
-from verniermq.kernel.clock import MovableClock
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.loop import collect_garbage_rarely
+from verniermq.testing.clock import MovableClock
 
 STOP: Final = ("stop", "")
 """What ends the broker; the empty one is the end of our standard input."""

@@ -6,7 +6,7 @@ may change without notice.
 
 from verniermq.kernel import hookspecs, requests
 from verniermq.kernel.broker import Broker
-from verniermq.kernel.clock import SAME_MOMENT, Clock, ManualClock, SystemClock
+from verniermq.kernel.clock import SAME_MOMENT, Clock, SystemClock
 from verniermq.kernel.codes import PRODUCT, PRODUCT_FIELD, Perm, RequestCode, ResponseCode
 from verniermq.kernel.commitlog.encoder import encode as encode_record
 from verniermq.kernel.commitlog.mapped import (
@@ -197,7 +197,6 @@ __all__ = [
     "LimitReached",
     "LiveSubscription",
     "MalformedAnswer",
-    "ManualClock",
     "MappedFile",
     "Member",
     "Message",

@@ -18,7 +18,6 @@ The ``check_*`` functions are contracts: whoever writes a plugin of a family run
 here; :mod:`verniermq.testing.pytest_plugin` makes fixtures of it.
 """
 
-from verniermq.kernel.clock import ManualClock
 from verniermq.testing.allocate import check_allocator
 from verniermq.testing.broker import (
     SMALL,
@@ -28,6 +27,7 @@ from verniermq.testing.broker import (
     running_broker,
     small_configuration,
 )
+from verniermq.testing.clock import ManualClock
 from verniermq.testing.fault import check_fault_strategy
 from verniermq.testing.filter import check_filter
 from verniermq.testing.flow import check_shaper

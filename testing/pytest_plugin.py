@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from verniermq.kernel.clock import ManualClock
     from verniermq.testing import BrokerProcess
+    from verniermq.testing.clock import ManualClock
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +37,6 @@ def verniermq_broker(_verniermq_process: BrokerProcess) -> BrokerProcess:
 @pytest.fixture
 def verniermq_clock() -> ManualClock:
     """A clock to give to ``running_broker(clock=…)`` and to move: ``await verniermq_clock.advance(60)``."""
-    from verniermq.kernel.clock import ManualClock
+    from verniermq.testing.clock import ManualClock
 
     return ManualClock()

@@ -31,7 +31,6 @@ from verniermq.kernel import (
     DispatchEvent,
     FaultStrategy,
     GroupConfig,
-    ManualClock,
     Message,
     MessageFilter,
     MessageQueue,
@@ -57,7 +56,7 @@ from verniermq.plugins.admin.status import runtime_info
 from verniermq.plugins.pop.reader import pop_order
 from verniermq.plugins.retention import log_trimmed
 from verniermq.plugins.retry.sendback import group_is_ordered
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 PAGE = Path(__file__).parents[1] / "docs" / "hooks.md"
 BROUGHT = {

@@ -3,8 +3,7 @@
 import unittest
 
 from verniermq.client import Message, Producer, PushConsumer
-from verniermq.kernel import ManualClock
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 
 class ShopTest(unittest.IsolatedAsyncioTestCase):

@@ -28,9 +28,9 @@ from tests.plugins.batch.test_batch import element
 from tests.plugins.pop.popper import Consumer
 from tests.plugins.txn.peers import Peer, peer
 from verniermq.cli.repair import check_store, repair_store
-from verniermq.kernel import ManualClock, RequestCode, ResponseCode
+from verniermq.kernel import RequestCode, ResponseCode
 from verniermq.kernel.errors import VernierMQError
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 from verniermq.testing.broker import small_configuration
 
 SETTINGS: dict[str, Any] = {

@@ -24,9 +24,9 @@ from tests.kernel.commitlog.powercut import Recorder
 from tests.kernel.commitlog.stores import bodies
 from tests.plugins.batch.test_batch import element
 from tests.plugins.txn.peers import Peer, peer
-from verniermq.kernel import Broker, ManualClock, RequestCode, ResponseCode, decode_records
+from verniermq.kernel import Broker, RequestCode, ResponseCode, decode_records
 from verniermq.kernel.errors import VernierMQError
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 SETTINGS: dict[str, Any] = {
     "store__flush": "sync",

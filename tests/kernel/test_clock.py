@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verniermq.kernel.clock import Clock, ManualClock, MovableClock, SystemClock
+from verniermq.kernel.clock import Clock, SystemClock
 from verniermq.kernel.store.clockchanges import ClockChanges
+from verniermq.testing.clock import ManualClock, MovableClock
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.work import WorkPerTurn
-from verniermq.kernel import Deadlines, ManualClock
+from verniermq.kernel import Deadlines
 from verniermq.kernel.deadlines import EXPIRED_PER_STEP, FEW, SHORTEST_SLEEP
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -19,14 +19,13 @@ from verniermq.kernel import (
     Connection,
     ConsumerGroup,
     GroupConfig,
-    ManualClock,
     RequestCode,
     ResponseCode,
     connect,
 )
 from verniermq.kernel.handlers.heartbeat import REGISTERED_PER_STEP
 from verniermq.kernel.tables.clients import GROUPS_LEFT_PER_STEP, NOTICES_PER_STEP
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 
 class Consumer(Peer):

@@ -8,10 +8,10 @@ import pytest
 from tests.kernel.pulling import COMMIT, INCLUDED, SUSPEND, Waiting, until
 from tests.plugins.peer import Peer, peer
 from tests.work import WorkPerTurn
-from verniermq.kernel import MATCH_ALL, ManualClock, ResponseCode, TopicConfig, connect, decode_records
+from verniermq.kernel import MATCH_ALL, ResponseCode, TopicConfig, connect, decode_records
 from verniermq.kernel.handlers.longpoll import BYTES_PER_PULL, PULLS_PER_STEP, HeldPull
 from verniermq.kernel.handlers.pull import PullHandler
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 
 async def test_a_message_wakes_the_pull_that_waits_for_it() -> None:

@@ -22,7 +22,6 @@ from verniermq.kernel import (
     Broker,
     Command,
     ConfigError,
-    ManualClock,
     NoPermission,
     RequestCode,
     RequestRefused,
@@ -37,7 +36,7 @@ from verniermq.plugins.namesrv.command import namesrv
 from verniermq.plugins.namesrv.keyvalues import MOST_ENTRIES, KeyValueTable
 from verniermq.plugins.namesrv.peers import SIGNATURE, TIME, Peers, sign
 from verniermq.plugins.namesrv.server import NameServer
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 EXAMPLE = bytes.fromhex(
     "78 da 63 60 60 b0 a8 56 4a ce 2f cd 2b 49 2d 52 b2 32 d0 51 2a 2e 49 2c 49 0d 4b 2d 2a ce cc cf"

@@ -9,9 +9,9 @@ import pytest
 
 from tests.plugins.peer import Peer, peer
 from tests.work import WorkPerTurn
-from verniermq.kernel import ITEMS_PER_STEP, ConsumerOffsets, ManualClock, RequestCode, ResponseCode, TopicConfig
+from verniermq.kernel import ITEMS_PER_STEP, ConsumerOffsets, RequestCode, ResponseCode, TopicConfig
 from verniermq.kernel.tables.offsets import COMMITS_PER_VERSION
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 
 async def commit(client: Peer, offset: object, queue: object = 0, **fields: object) -> int:

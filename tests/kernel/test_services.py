@@ -12,18 +12,9 @@ import pytest
 from tests.kernel.enabling import enabled
 from tests.kernel.pulling import until
 from tests.plugins.peer import peer
-from verniermq.kernel import (
-    MATCH_ALL,
-    Context,
-    Declaration,
-    ManualClock,
-    PendingMessage,
-    Registry,
-    ResponseCode,
-    hookimpl,
-)
+from verniermq.kernel import MATCH_ALL, Context, Declaration, PendingMessage, Registry, ResponseCode, hookimpl
 from verniermq.kernel.handlers.longpoll import HeldPull
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 
 class Plugin:

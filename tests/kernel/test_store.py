@@ -10,12 +10,12 @@ import anyio.lowlevel
 import pytest
 
 from tests.kernel.commitlog.stores import BORN, HOST, SEGMENT, bodies, make_store, open_store, pending
-from verniermq.kernel.clock import ManualClock
 from verniermq.kernel.commitlog.record import MAGIC_BLANK, SIZE_AND_MAGIC
 from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, PropertiesTooLarge, StoreNotWritable
 from verniermq.kernel.message import SysFlag, pack_host
 from verniermq.kernel.store import Store
+from verniermq.testing import ManualClock
 
 PREPARED = SysFlag.TRANSACTION_PREPARED
 

@@ -19,7 +19,6 @@ import pytest
 from tests.plugins.peer import Peer, peer, served
 from verniermq.kernel import (
     Command,
-    ManualClock,
     PendingMessage,
     RequestCode,
     ResponseCode,
@@ -28,7 +27,7 @@ from verniermq.kernel import (
     format_properties,
 )
 from verniermq.kernel.errors import RemotingError
-from verniermq.testing import BrokerProcess, broker_process, running_broker
+from verniermq.testing import BrokerProcess, ManualClock, broker_process, running_broker
 
 pytestmark = pytest.mark.anyio
 

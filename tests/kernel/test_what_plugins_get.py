@@ -16,7 +16,6 @@ from tests.plugins.peer import served
 from verniermq.kernel import (
     Context,
     Declaration,
-    ManualClock,
     NoConfig,
     PendingMessage,
     ResponseCode,
@@ -24,6 +23,7 @@ from verniermq.kernel import (
     hookimpl,
     requests,
 )
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 

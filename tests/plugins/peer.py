@@ -15,7 +15,6 @@ from verniermq.kernel import (
     Broker,
     Command,
     Connection,
-    ManualClock,
     RequestCode,
     ResponseCode,
     StoredMessage,
@@ -23,7 +22,7 @@ from verniermq.kernel import (
     decode_records,
     format_properties,
 )
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 PATIENCE: Final = 30.0
 """Seconds; for answers on a busy machine."""

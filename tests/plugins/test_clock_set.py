@@ -15,8 +15,8 @@ from tests.plugins.peer import Peer, peer, served
 from tests.plugins.pop.popper import Consumer, consumer
 from tests.plugins.retention.test_retention import ROOMY, SMALL, at_noon, fill, starts
 from tests.plugins.txn import peers
-from verniermq.kernel import Broker, ManualClock, RequestCode, ResponseCode
-from verniermq.testing import broker_process, running_broker
+from verniermq.kernel import Broker, RequestCode, ResponseCode
+from verniermq.testing import ManualClock, broker_process, running_broker
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ from tests.plugins.peer import served
 from tests.plugins.pop.popper import consumer
 from tests.plugins.txn.peers import peer as transactional
 from tests.spoiling import BODY_LENGTH, SIZE, spoil
-from verniermq.kernel import ManualClock, SysFlag
-from verniermq.testing import running_broker
+from verniermq.kernel import SysFlag
+from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,8 @@ from typing import Any
 import anyio
 import orjson
 
-from verniermq.kernel import Command, Connection, ManualClock, RequestCode, connect, decode_records, format_properties
+from verniermq.kernel import Command, Connection, RequestCode, connect, decode_records, format_properties
+from verniermq.testing import ManualClock
 
 try:
     from verniermq.testing import running_broker

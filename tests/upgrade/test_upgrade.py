@@ -23,10 +23,10 @@ from tests.plugins.txn import peers
 from tests.upgrade.make_store import SETTINGS, START, make
 from verniermq.cli import main
 from verniermq.client import Admin, Message, Producer, PushConsumer, ReceivedMessage
-from verniermq.kernel import ManualClock, RequestCode, SystemClock, VernierMQError
+from verniermq.kernel import RequestCode, SystemClock, VernierMQError
 from verniermq.kernel.store.version import NAME, VERSION, NewerStore, StoreVersion
 from verniermq.plugins.namesrv.server import NameServer
-from verniermq.testing import BrokerProcess, running_broker
+from verniermq.testing import BrokerProcess, ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from verniermq.kernel.clock import Clock, ManualClock
+from verniermq.kernel.clock import Clock
 from verniermq.kernel.config.schema import StoreSettings
 from verniermq.kernel.message import PendingMessage, pack_host
 from verniermq.kernel.store import Store
+from verniermq.testing import ManualClock
 
 HOST = pack_host("10.0.0.5", 10911)
 BORN = pack_host("192.168.1.10", 50000)

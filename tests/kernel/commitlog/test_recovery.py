@@ -13,7 +13,6 @@ import pytest
 
 from tests.kernel.commitlog.stores import SEGMENT, abandon, bodies, make_store, open_store, pending
 from verniermq.cli.repair import check_store
-from verniermq.kernel.clock import ManualClock
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.scan import NewerFormat, Scan
 from verniermq.kernel.dispatch.consumequeue import ENTRY
@@ -23,6 +22,7 @@ from verniermq.kernel.errors import SegmentSizeMismatch, StoreError
 from verniermq.kernel.message import SysFlag
 from verniermq.kernel.store import Appended, Store, recovery
 from verniermq.kernel.store.recovery import DamagedStore, MissingSegment
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,6 @@ from verniermq.kernel import (
     Command,
     Connection,
     Handler,
-    ManualClock,
     RequestCode,
     ResponseCode,
     connect,
@@ -30,7 +29,7 @@ from verniermq.kernel import (
     format_properties,
     parse_offset_message_id,
 )
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,6 @@ from verniermq.kernel import (
     Connection,
     ConsumerOffsets,
     GroupConfig,
-    ManualClock,
     RequestCode,
     ResponseCode,
     TopicConfig,
@@ -26,6 +25,7 @@ from verniermq.kernel import (
 )
 from verniermq.plugins.admin.progress import ROWS_PER_STEP, ProgressRequests
 from verniermq.plugins.admin.reset import QUEUES_PER_STEP, ResetRequests
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 

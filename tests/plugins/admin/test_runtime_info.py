@@ -11,11 +11,11 @@ import orjson
 import pytest
 
 from tests.plugins.peer import Peer, peer, served
-from verniermq.kernel import ManualClock, PendingMessage, RequestCode
-from verniermq.kernel.clock import MovableClock
+from verniermq.kernel import PendingMessage, RequestCode
 from verniermq.plugins.admin.days import next_midnight
 from verniermq.plugins.admin.puttimes import PutTimes
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
+from verniermq.testing.clock import MovableClock
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,10 @@ import orjson
 import pytest
 
 from tests.plugins.peer import Peer, served
-from verniermq.kernel import Command, ManualClock, RequestCode, ResponseCode
+from verniermq.kernel import Command, RequestCode, ResponseCode
 from verniermq.plugins.admin.settings import SETTINGS
 from verniermq.plugins.admin.switches import NO_COLD_DATA_CONTROL
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 

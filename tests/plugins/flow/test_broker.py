@@ -12,22 +12,13 @@ import anyio
 import orjson
 import pytest
 
-from verniermq.kernel import (
-    Broker,
-    Command,
-    Configuration,
-    Connection,
-    ManualClock,
-    RequestCode,
-    ResponseCode,
-    connect,
-)
+from verniermq.kernel import Broker, Command, Configuration, Connection, RequestCode, ResponseCode, connect
 from verniermq.kernel.config import load
 from verniermq.kernel.errors import VernierMQError
 from verniermq.kernel.host.reload import SettingsWatcher
 from verniermq.plugins.flow import Config, Plugin
 from verniermq.plugins.flow.rules import FlowRule
-from verniermq.testing import SMALL, running_broker
+from verniermq.testing import SMALL, ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
 

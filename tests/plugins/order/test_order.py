@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.plugins.peer import Peer, peer, served
 from tests.work import WorkPerTurn
-from verniermq.kernel import ITEMS_PER_STEP, Broker, ManualClock, MessageQueue, RequestCode, ResponseCode
+from verniermq.kernel import ITEMS_PER_STEP, Broker, MessageQueue, RequestCode, ResponseCode
 from verniermq.plugins import order
 from verniermq.plugins.order.locks import QueueLocks
-from verniermq.testing import broker_process
+from verniermq.testing import ManualClock, broker_process
 
 pytestmark = pytest.mark.anyio
 

@@ -15,13 +15,13 @@ import pytest
 from tests.plugins.pop.popper import GROUP, RETRY, TOPIC, Consumer, consumer
 from tests.plugins.txn.peers import peer
 from tests.work import WorkPerTurn
-from verniermq.kernel import Broker, ConnectionLost, ManualClock, PendingMessage, RequestCode, ResponseCode
+from verniermq.kernel import Broker, ConnectionLost, PendingMessage, RequestCode, ResponseCode
 from verniermq.plugins.pop import inflight
 from verniermq.plugins.pop.ack import ACKS_PER_STEP
 from verniermq.plugins.pop.checkpoint import CheckPoint
 from verniermq.plugins.pop.longpoll import ATTEMPTS_PER_STEP, HeldPops
 from verniermq.plugins.pop.reader import TESTED_PER_POP
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
 

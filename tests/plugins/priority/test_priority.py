@@ -11,10 +11,10 @@ import orjson
 import pytest
 
 from tests.plugins.pop.popper import GROUP, TOPIC, Consumer, consumer
-from verniermq.kernel import Broker, ManualClock, PluginMissing, RequestCode, ResponseCode, TopicConfig
+from verniermq.kernel import Broker, PluginMissing, RequestCode, ResponseCode, TopicConfig
 from verniermq.plugins.pop.reader import _within
 from verniermq.plugins.priority import PRIORITY, priority_of
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
 

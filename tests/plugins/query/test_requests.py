@@ -12,14 +12,13 @@ import pytest
 from tests.plugins.peer import Peer, peer, served
 from verniermq.kernel import (
     Command,
-    ManualClock,
     RequestCode,
     ResponseCode,
     StoredMessage,
     decode_records,
     parse_offset_message_id,
 )
-from verniermq.testing import broker_process
+from verniermq.testing import ManualClock, broker_process
 
 pytestmark = pytest.mark.anyio
 

@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 
 from tests.plugins.txn.peers import BORN_MS, Peer, peer
-from verniermq.kernel import (
-    Command,
-    Connection,
-    ManualClock,
-    RequestCode,
-    ResponseCode,
-    format_properties,
-    parse_properties,
-)
-from verniermq.testing import running_broker
+from verniermq.kernel import Command, Connection, RequestCode, ResponseCode, format_properties, parse_properties
+from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
 

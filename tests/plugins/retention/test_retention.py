@@ -11,8 +11,9 @@ import anyio
 import pytest
 
 from tests.plugins.peer import Peer, served
-from verniermq.kernel import Broker, Command, ManualClock, RequestCode, ResponseCode, decode_records
+from verniermq.kernel import Broker, Command, RequestCode, ResponseCode, decode_records
 from verniermq.plugins.retention import Config
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 from tests.plugins.peer import Peer, served
 from tests.spoiling import spoil
 from verniermq.cli import main
-from verniermq.kernel import Broker, ManualClock, TopicConfig
+from verniermq.kernel import Broker, TopicConfig
 from verniermq.plugins.retry.deadletters import Pace
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.plugins.peer import Peer, peer, served
-from verniermq.kernel import GroupConfig, ManualClock, PendingMessage, RequestCode, ResponseCode, StoredMessage
+from verniermq.kernel import GroupConfig, PendingMessage, RequestCode, ResponseCode, StoredMessage
 from verniermq.plugins.retry.backoff import Wait, wait_before_retry
 from verniermq.plugins.retry.reasons import note_reason, reasons_of
-from verniermq.testing import broker_process
+from verniermq.testing import ManualClock, broker_process
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from tests.plugins.peer import peer, served
-from verniermq.kernel import ManualClock, RequestCode, ResponseCode
-from verniermq.testing import broker_process
+from verniermq.kernel import RequestCode, ResponseCode
+from verniermq.testing import ManualClock, broker_process
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from tests.plugins.peer import served
-from verniermq.kernel import ManualClock
 from verniermq.plugins.schedule.timers.check import load_check
 from verniermq.plugins.schedule.timers.examine import examine
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 

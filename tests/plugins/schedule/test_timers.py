@@ -12,8 +12,8 @@ import anyio.lowlevel
 import pytest
 
 from tests.plugins.peer import peer, served
-from verniermq.kernel import ManualClock, PendingMessage, RequestCode, ResponseCode
-from verniermq.testing import broker_process
+from verniermq.kernel import PendingMessage, RequestCode, ResponseCode
+from verniermq.testing import ManualClock, broker_process
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,6 @@ from verniermq.kernel import (
     TRACE_TOPIC,
     Broker,
     ConfigError,
-    ManualClock,
     MessageIllegal,
     MessageQueue,
     NoConfig,
@@ -37,7 +36,7 @@ from verniermq.plugins.sendhooks.dispatcher import (
     packed,
 )
 from verniermq.plugins.sendhooks.records import Ending, EndTransaction, Pub, SubAfter, SubBefore, TraceType
-from verniermq.testing import check_send_hooks, running_broker
+from verniermq.testing import ManualClock, check_send_hooks, running_broker
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 
 from tests.plugins.txn.peers import peer
 from verniermq.cli import main
-from verniermq.kernel import ManualClock
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from tests.plugins.txn.peers import BORN_MS, HalfSent, peer
-from verniermq.kernel import Broker, Command, ManualClock, RequestCode, ResponseCode
+from verniermq.kernel import Broker, Command, RequestCode, ResponseCode
 from verniermq.plugins.txn.table import GROUP, parse_offsets
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
 
