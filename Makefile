@@ -9,7 +9,7 @@ DEV    := $(VENV)/.installed-dev
 # Twice quiet: setuptools warns of folders beside an editable install, which are meant to be there.
 PIP    := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 PINNED := constraints.txt
-FOLDERS := kernel plugins client cli testing contrib
+FOLDERS := kernel protocol plugins client cli testing contrib
 # As long as all the other tests together.
 HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign
 

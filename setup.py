@@ -5,7 +5,7 @@
 
 from setuptools import find_packages, setup
 
-FOLDERS = ["kernel*", "plugins*", "client*", "cli*", "testing*", "contrib*"]
+FOLDERS = ["kernel*", "protocol*", "plugins*", "client*", "cli*", "testing*", "contrib*"]
 
 setup(
     packages=[f"verniermq.{name}" for name in find_packages(include=FOLDERS, exclude=["contrib.example_plugin*"])],

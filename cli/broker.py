@@ -22,12 +22,12 @@ import orjson
 
 from verniermq.cli.for_tests import description, run_for_tests
 from verniermq.cli.options import config_options, configuration_from
+from verniermq.cli.process import collect_garbage_rarely, raise_descriptor_limit
 from verniermq.cli.progress import progress_of, terminal
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import CONFIG_VARIABLE, Configuration
-from verniermq.kernel.descriptors import raise_descriptor_limit
 from verniermq.kernel.host.permissions import open_to_anybody
-from verniermq.kernel.loop import backend_options, collect_garbage_rarely
+from verniermq.kernel.loop import backend_options
 
 logger = logging.getLogger(__name__)
 

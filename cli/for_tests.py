@@ -27,9 +27,9 @@ import attrs
 import orjson
 from anyio.abc import ObjectReceiveStream
 
+from verniermq.cli.process import collect_garbage_rarely
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import Configuration
-from verniermq.kernel.loop import collect_garbage_rarely
 from verniermq.testing.clock import MovableClock
 
 STOP: Final = ("stop", "")

@@ -7,14 +7,18 @@ that is not set) and what would be in the way of adding to it (an empty list of 
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import attrs
 
 from verniermq.kernel.config.configuration import Configuration
-from verniermq.kernel.config.fields import SECRET, Setting, explanations, settings_of
+from verniermq.kernel.config.fields import SECRET, Setting, settings_of
 from verniermq.kernel.config.kinds import alternatives, described, is_table, item_kind, unwrapped, value_kind
 from verniermq.kernel.config.schema import SECTIONS, PluginPlace
 from verniermq.kernel.config.toml import toml_key, toml_text, toml_value
@@ -151,3 +155,26 @@ def written(kind: Any, value: object) -> str:
 
 def _first_line(cls: type) -> str:
     return (cls.__doc__ or "").strip().partition("\n")[0].replace("``", "")
+
+
+def explanations(cls: type) -> dict[str, str]:
+    """One line for each setting; empty where its author wrote none."""
+    below = _texts_below_fields(cls)
+    return {
+        key: setting.rules.explanation or below.get(setting.attribute.name, "")
+        for key, setting in settings_of(cls).items()
+    }
+
+
+def _texts_below_fields(cls: type) -> dict[str, str]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):
+        return {}  # made at run time, or shipped without source
+    body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
+    found = {}
+    for field, after in pairwise(body):
+        match field, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+                found[name] = " ".join(text.split())
+    return found

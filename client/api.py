@@ -35,25 +35,21 @@ from verniermq.kernel import (
     parse_answer,
 )
 from verniermq.kernel.requests import (
-    AckMessage,
-    ChangeInvisibleTime,
-    ConsumerSendMsgBack,
     GetConsumerList,
     GetMaxOffset,
     GetMinOffset,
-    LockBatchMQ,
-    Notification,
-    PopMessage,
     PullMessage,
     QueryConsumerOffset,
-    QueryMessage,
-    RecallMessage,
     Request,
     SearchOffset,
     UnregisterClient,
     UpdateConsumerOffset,
-    ViewMessage,
 )
+from verniermq.protocol.lock import LockBatchMQ
+from verniermq.protocol.pop import AckMessage, ChangeInvisibleTime, Notification, PopMessage
+from verniermq.protocol.query import QueryMessage, ViewMessage
+from verniermq.protocol.recall import RecallMessage
+from verniermq.protocol.sendback import ConsumerSendMsgBack
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from verniermq.client.errors import BadMessage, NoReply
 from verniermq.client.message import ReceivedMessage
 from verniermq.kernel import Command, Connection, Message, MessageQueue, Property, pack_host
 from verniermq.kernel.remoting import parse_address
-from verniermq.kernel.requests import PushReply
+from verniermq.protocol.reply import PushReply
 
 logger = logging.getLogger(__name__)
 

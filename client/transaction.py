@@ -40,7 +40,7 @@ from verniermq.kernel import (
     SysFlag,
     parse_offset_message_id,
 )
-from verniermq.kernel.requests import CheckTransactionState, EndTransaction
+from verniermq.protocol.transaction import CheckTransactionState, EndTransaction
 
 logger = logging.getLogger(__name__)
 

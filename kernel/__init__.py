@@ -61,7 +61,7 @@ from verniermq.kernel.host.builtin import Catalogue
 from verniermq.kernel.host.context import Context
 from verniermq.kernel.host.host import PluginHost
 from verniermq.kernel.host.offers import Check, Histogram, Metric, Page, PageAnswer, PageContent, Sample
-from verniermq.kernel.host.plugin import API_VERSION, Declaration, NoConfig, concerns, gathered, hookimpl
+from verniermq.kernel.host.plugin import API_VERSION, Attribute, Declaration, NoConfig, concerns, gathered, hookimpl
 from verniermq.kernel.host.registry import Registry
 from verniermq.kernel.host.spec import hookspec
 from verniermq.kernel.jsonlimits import FROM_FILE, FROM_PEER, FROM_SERVER, parse_json
@@ -100,6 +100,7 @@ from verniermq.kernel.names import (
     Property,
     is_system_topic,
 )
+from verniermq.kernel.refusals import LITE_TOPICS
 from verniermq.kernel.remoting import (
     Answer,
     Command,
@@ -116,13 +117,11 @@ from verniermq.kernel.remoting import (
 )
 from verniermq.kernel.steps import ITEMS_PER_STEP, Steps, in_steps
 from verniermq.kernel.store import Appended, DispatchEvent, Store, TagsCoder
-from verniermq.kernel.tables.attributes import MESSAGE_TYPE, Attribute
 from verniermq.kernel.tables.clients import ClientRegistry, ConsumerGroup, LiveSubscription, Member
 from verniermq.kernel.tables.document import Document
 from verniermq.kernel.tables.groups import GroupConfig, GroupTable
 from verniermq.kernel.tables.jsonfile import JsonFile, object_keyed_map, parse_answer, parse_fastjson
 from verniermq.kernel.tables.offsets import ConsumerOffsets
-from verniermq.kernel.tables.peers import MASTER, Peers
 from verniermq.kernel.tables.topics import MAX_QUEUES, TopicConfig, TopicTable, check_group_name, check_topic_name
 from verniermq.kernel.tables.version import DataVersion
 from verniermq.kernel.traffic import ClientContext, Consuming, EndedTransaction, FaultStrategy, Sending
@@ -139,11 +138,10 @@ __all__ = [
     "HALF_TOPIC",
     "ITEMS_PER_STEP",
     "LARGEST_FOLIO",
-    "MASTER",
+    "LITE_TOPICS",
     "MATCH_ALL",
     "MAX_BODY",
     "MAX_QUEUES",
-    "MESSAGE_TYPE",
     "OPERATION_TOPIC",
     "PRODUCT",
     "PRODUCT_FIELD",
@@ -211,7 +209,6 @@ __all__ = [
     "PageAnswer",
     "PageContent",
     "PeerUnreachable",
-    "Peers",
     "PendingMessage",
     "Perm",
     "PluginError",

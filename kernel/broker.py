@@ -46,7 +46,6 @@ from verniermq.kernel.handlers.offsets import OffsetHandlers
 from verniermq.kernel.handlers.pull import PullHandler
 from verniermq.kernel.handlers.send import SendHandler
 from verniermq.kernel.handlers.table import HandlerTable
-from verniermq.kernel.handlers.topics import TopicHandlers
 from verniermq.kernel.host.brokerhost import BrokerHost
 from verniermq.kernel.host.context import Context
 from verniermq.kernel.host.feed import Feed
@@ -400,7 +399,7 @@ class Broker:
 
     def _collect_handlers(self) -> None:
         self._send = SendHandler(self)
-        families = (self._send, PullHandler(self), OffsetHandlers(self), HeartbeatHandlers(self), TopicHandlers(self))
+        families = (self._send, PullHandler(self), OffsetHandlers(self), HeartbeatHandlers(self))
         for family in families:
             family.register(self.table)
         for registry in self._registries:

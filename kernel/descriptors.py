@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
-logger = logging.getLogger(__name__)
-
 
 def descriptor_limit() -> int:
     """How many files and sockets this process may have open."""
@@ -23,14 +19,3 @@ def kept_for_files(limit: int) -> int:
 def most_queue_files(wanted: int) -> int:
     """How many files of consume queues may stay open: half of what is kept for files, so that the others find room."""
     return min(wanted, max(kept_for_files(descriptor_limit()) // 2, 1))
-
-
-def raise_descriptor_limit() -> None:
-    """Have as many as the system allows, as a Java process has by itself; a shell gives fewer at first."""
-    import resource
-
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    except (OSError, ValueError) as error:
-        logger.info("the limit of open files stays as it is limit=%d: %s", descriptor_limit(), error)

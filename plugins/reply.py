@@ -37,6 +37,7 @@ from verniermq.kernel import (
     requests,
     setting,
 )
+from verniermq.protocol.reply import PushReply
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class Plugin:
             return f"client {client_id!r}, whom the reply is for, is not connected to this broker as a producer"
         now = self.broker.clock.now_ms()
         properties[PUSH_TIME] = str(now)
-        push = requests.PushReply(
+        push = PushReply(
             group=reply.group,
             topic=reply.topic,
             default_topic=reply.default_topic,

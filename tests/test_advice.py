@@ -13,7 +13,7 @@ import pytest
 from verniermq.cli import main
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("kernel", "plugins", "client", "cli", "contrib", "testing")
+FOLDERS = ("kernel", "protocol", "plugins", "client", "cli", "contrib", "testing")
 MQADMIN = (ROOT / "tests" / "mqadmin-5.5.0.txt").read_text().split()
 
 OURS = re.compile(r"(?<![\w./-])verniermq((?: +(?:--)?[a-z][\w-]*)+)")

@@ -14,7 +14,7 @@ import verniermq.kernel
 from verniermq.kernel import requests
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("kernel", "plugins", "client", "cli", "testing", "contrib")
+ROOMS = ("kernel", "protocol", "plugins", "client", "cli", "testing", "contrib")
 ANYWHERE = (*ROOMS, "tests", "bench")
 SEPARATE = ROOT / "contrib" / "example_plugin"
 """A distribution of its own; its tests may use ``verniermq.testing``."""

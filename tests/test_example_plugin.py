@@ -24,7 +24,9 @@ pytestmark = pytest.mark.timeout(300)  # the first of them builds, and fetches w
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "contrib" / "example_plugin"
-OURS = ("kernel", "plugins", "client", "cli", "testing", "contrib", "pyproject.toml", "setup.py", "README.md")
+OURS = (
+    "kernel", "protocol", "plugins", "client", "cli", "testing", "contrib", "pyproject.toml", "setup.py", "README.md",
+)  # fmt: skip
 SMALL = """
 [broker]
 port = 0

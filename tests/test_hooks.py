@@ -305,8 +305,8 @@ class Life:
     answers: dict[str, Any]
 
 
-ACTIVE = ("schedule", "retry", "admin", "retention", "pop", "namesrv")
-"""Those that bring hooks, and what they need."""
+ACTIVE = ("schedule", "retry", "admin", "retention", "pop", "namesrv", "topics")
+"""Those that bring hooks, what they need, and who deletes a topic."""
 
 
 async def live(folder: Path) -> Life:

@@ -16,7 +16,7 @@ PAGES = [
 ]  # fmt: skip
 LONGEST_DECISION = 40
 
-FILE = re.compile(r"`((?:kernel|plugins|client|cli|testing|contrib|tests|bench)/[\w./]+\.py)`")
+FILE = re.compile(r"`((?:kernel|protocol|plugins|client|cli|testing|contrib|tests|bench)/[\w./]+\.py)`")
 TEST = re.compile(r"`(test_\w+)`")
 
 

@@ -14,14 +14,10 @@ defaults and validators are used, and the text under a field, if its source can 
 
 from __future__ import annotations
 
-import ast
-import inspect
 import math
-import textwrap
 import typing
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, Final
 
 import attrs
@@ -193,26 +189,3 @@ def _default(attribute: attrs.Attribute[Any]) -> Any:
 def _guessed(default: object) -> Any:
     """The kind of a field without annotation, from its default."""
     return type(default) if isinstance(default, bool | int | float | str | list | dict) else Any
-
-
-def explanations(cls: type) -> dict[str, str]:
-    """One line for each setting; empty where its author wrote none."""
-    below = _texts_below_fields(cls)
-    return {
-        key: setting.rules.explanation or below.get(setting.attribute.name, "")
-        for key, setting in settings_of(cls).items()
-    }
-
-
-def _texts_below_fields(cls: type) -> dict[str, str]:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    except (OSError, TypeError, SyntaxError):
-        return {}  # made at run time, or shipped without source
-    body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
-    found = {}
-    for field, after in pairwise(body):
-        match field, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
-                found[name] = " ".join(text.split())
-    return found

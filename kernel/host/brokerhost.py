@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 
 from verniermq.kernel import hookspecs
-from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.errors import ConfigError, MessageIllegal, PluginError, PluginMissing
 from verniermq.kernel.host import discovery
 from verniermq.kernel.host.builtin import BROKER_PLUGINS
 from verniermq.kernel.host.hookcall import guarded_test
 from verniermq.kernel.host.host import PluginHost
-from verniermq.kernel.host.plugin import Declaration
 from verniermq.kernel.maybe import in_turn, watched
 from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
 from verniermq.kernel.refusals import REFUSED_PROPERTIES
 from verniermq.kernel.remoting.command import Command
 from verniermq.kernel.remoting.connection import Connection, Guard
-from verniermq.kernel.tables.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, Attribute, check_attribute
 
 logger = logging.getLogger(__name__)
 
@@ -135,21 +132,6 @@ class BrokerHost(PluginHost):
                 call.failed(TypeError(f"its answer is {answer!r}, expected a MessageFilter or None"))
         return None
 
-    def check_attribute(self, kind: Literal["topic", "group"], whose: str, name: str, value: str) -> None:
-        """
-        Raises:
-            PluginMissing: the plugin that makes the attribute take effect is not active.
-            InvalidParameter: the attribute would have no effect.
-        """
-        own = TOPIC_ATTRIBUTES if kind == "topic" else GROUP_ATTRIBUTES
-        active = [*own, *(one for plugin in self.active.values() for one in _attributes(plugin.declaration, kind))]
-        if not any(attribute.allows(name, value) for attribute in active):
-            for plugin_name, declaration in self.others().items():
-                if any(attribute.allows(name, value) for attribute in _attributes(declaration, kind)):
-                    what = f"{kind} {whose!r}: attribute {name}={value}"
-                    raise PluginMissing(plugin_name, what, ResponseCode.INVALID_PARAMETER)
-        check_attribute(f"{kind} {whose!r}", name, value, active)
-
     def server_of(self, code: int) -> str | None:
         """The built-in plugin that would serve a request, if it were active."""
         return next((name for name, declared in self.others().items() if code in declared.requests), None)
@@ -157,7 +139,3 @@ class BrokerHost(PluginHost):
     def reader_of(self, expression_type: str) -> str | None:
         """The built-in plugin that would understand a subscription, if it were active."""
         return next((name for name, one in self.others().items() if expression_type in one.expressions), None)
-
-
-def _attributes(declaration: Declaration, kind: Literal["topic", "group"]) -> tuple[Attribute, ...]:
-    return declaration.topic_attributes if kind == "topic" else declaration.group_attributes

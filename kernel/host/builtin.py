@@ -27,6 +27,7 @@ class Catalogue:
 
 _DEFAULTS: Final = {
     "namesrv": "verniermq.plugins.namesrv:Plugin",
+    "topics": "verniermq.plugins.topics:Plugin",
     "filter": "verniermq.plugins.filter.tag:Plugin",
     "sql": "verniermq.plugins.filter.sql:Plugin",
     "txn": "verniermq.plugins.txn:Plugin",

@@ -205,6 +205,28 @@ class Context:
         """
         return self._broker.intercept(interceptors)
 
+    # --- tables ----------------------------------------------------------------------------
+
+    async def delete_topic(self, name: str) -> None:
+        """Forget a topic, its queues and what groups had read of it."""
+        await self._broker.delete_topic(name)
+
+    async def topics_saved(self) -> None:
+        """Wait until the topics, as they are now, are on the disk.
+
+        Raises:
+            TableNotSaved: the disk refuses.
+        """
+        await self._broker.topics_document.saved()
+
+    async def groups_saved(self) -> None:
+        """Wait until the groups, as they are now, are on the disk.
+
+        Raises:
+            TableNotSaved: the disk refuses.
+        """
+        await self._broker.groups_document.saved()
+
     # --- work ------------------------------------------------------------------------------
 
     def start_soon(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:

@@ -27,7 +27,6 @@ import pluggy
 
 from verniermq.kernel.errors import PluginError
 from verniermq.kernel.host.spec import PROJECT
-from verniermq.kernel.tables.attributes import Attribute
 
 API_VERSION: Final = 1
 """Raised when a hook changes in a way that an existing plugin would notice."""
@@ -40,6 +39,27 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 @attrs.frozen
 class NoConfig:
     """The settings of a plugin that has none."""
+
+
+@attrs.frozen
+class Attribute:
+    """An attribute of topics or groups that has an effect, and its values: texts, or whole numbers of a range."""
+
+    name: str
+    values: tuple[str, ...] | range
+
+    def allows(self, name: str, value: str) -> bool:
+        if name != self.name:
+            return False
+        if isinstance(self.values, range):
+            return value.isdecimal() and len(value) < 20 and int(value) in self.values
+        return value in self.values
+
+    @property
+    def expected(self) -> str:
+        if isinstance(self.values, range):
+            return f"{self.values[0]} to {self.values[-1]}"
+        return ", ".join(self.values)
 
 
 @attrs.frozen(kw_only=True)

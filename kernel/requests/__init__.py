@@ -1,6 +1,6 @@
-"""The kinds of requests that the kernel serves, or that both a plugin and the client know; a class each.
+"""The kinds of requests that the kernel serves, a class each; read ``request`` first.
 
-Read ``request`` first. Those that only one plugin and operators' tools know are with the plugin.
+Those that plugins serve and clients send are in ``verniermq.protocol``.
 """
 
 from verniermq.kernel.remoting.signature import ACCESS_KEY
@@ -30,44 +30,16 @@ from verniermq.kernel.requests.clients import (
     UnregisterClient,
 )
 from verniermq.kernel.requests.consume import (
-    ConsumerSendMsgBack,
     GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
-    LockBatchMQ,
     PullMessage,
     QueryConsumerOffset,
     SearchOffset,
     UpdateConsumerOffset,
 )
-from verniermq.kernel.requests.messages import QueryMessage, ViewMessage
-from verniermq.kernel.requests.pop import (
-    MOST_POPPED,
-    AckMessage,
-    ChangeInvisibleTime,
-    Notification,
-    PeekMessage,
-    PollingInfo,
-    PopMessage,
-    popped_from,
-)
 from verniermq.kernel.requests.request import Request, Undeclared, boolean, in_body, integer, request, text
-from verniermq.kernel.requests.send import PushReply, RecallMessage, SendMessage, producer_of, read_send
-from verniermq.kernel.requests.tables import (
-    DeleteGroup,
-    DeleteTopic,
-    GetAllGroupConfig,
-    GetAllTopicConfig,
-    GetGroupConfig,
-    GetRouteInfo,
-    GetSystemTopicList,
-    GetTopicConfig,
-    UpdateGroup,
-    UpdateGroupList,
-    UpdateTopic,
-    UpdateTopicList,
-)
-from verniermq.kernel.requests.transaction import CheckTransactionState, EndTransaction
+from verniermq.kernel.requests.send import SendMessage, producer_of, read_send
 
 __all__ = [
     "ACCESS_KEY",
@@ -76,56 +48,28 @@ __all__ = [
     "EITHER",
     "GET",
     "LIST",
-    "MOST_POPPED",
     "PUB",
     "SUB",
     "UPDATE",
     "Access",
-    "AckMessage",
     "Action",
     "Caller",
-    "ChangeInvisibleTime",
     "CheckClientConfig",
-    "CheckTransactionState",
-    "ConsumerSendMsgBack",
-    "DeleteGroup",
-    "DeleteTopic",
-    "EndTransaction",
     "Finder",
-    "GetAllGroupConfig",
-    "GetAllTopicConfig",
     "GetConsumerList",
     "GetEarliestStoreTime",
-    "GetGroupConfig",
     "GetMaxOffset",
     "GetMinOffset",
-    "GetRouteInfo",
-    "GetSystemTopicList",
-    "GetTopicConfig",
     "Heartbeat",
     "Identity",
-    "LockBatchMQ",
-    "Notification",
-
-    "PeekMessage",
-    "PollingInfo",
-    "PopMessage",
     "PullMessage",
-    "PushReply",
     "QueryConsumerOffset",
-    "QueryMessage",
-    "RecallMessage",
     "Request",
     "SearchOffset",
     "SendMessage",
     "Undeclared",
     "UnregisterClient",
     "UpdateConsumerOffset",
-    "UpdateGroup",
-    "UpdateGroupList",
-    "UpdateTopic",
-    "UpdateTopicList",
-    "ViewMessage",
     "boolean",
     "check_json_size",
     "cluster_access",
@@ -134,7 +78,6 @@ __all__ = [
     "integer",
     "json_object",
     "objects",
-    "popped_from",
     "producer_of",
     "read_send",
     "request",

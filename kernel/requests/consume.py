@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Self, final
-
-import orjson
+from collections.abc import Iterator
+from typing import Final, Self, final
 
 from verniermq.kernel.codes import RequestCode
-from verniermq.kernel.errors import InvalidParameter
-from verniermq.kernel.message import MessageQueue
 from verniermq.kernel.remoting.command import Command
 from verniermq.kernel.requests.access import (
     EITHER,
-    GET,
     SUB,
     Access,
     Finder,
-    cluster_access,
     group_access,
     topic_access,
 )
-from verniermq.kernel.requests.body import check_json_size
-from verniermq.kernel.requests.request import Request, boolean, in_body, integer, request, text
+from verniermq.kernel.requests.request import Request, boolean, integer, request, text
 from verniermq.kernel.requests.send import SMALL
-from verniermq.kernel.tables.jsonfile import parse_fastjson
 
 _new = object.__new__
 
@@ -198,69 +190,3 @@ class SearchOffset(_OfQueue):
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     timestamp: int = integer("timestamp")
     boundary: str = text("boundaryType", default="LOWER")
-
-
-# --- handed back ---------------------------------------------------------------------------
-
-
-@request
-class ConsumerSendMsgBack(Request):
-    code = RequestCode.CONSUMER_SEND_MSG_BACK
-    group: str = text("group")
-    offset: int = integer("offset")
-    delay_level: int = integer("delayLevel", default=0)
-    max_reconsume_times: int | None = integer("maxReconsumeTimes", default=None)
-    origin_topic: str | None = text("originTopic", default=None)
-    origin_message_id: str | None = text("originMsgId", default=None)
-    unit_mode: bool = boolean("unitMode", default=False)
-    broker_name: str | None = text("bname", default=None)
-    reason: str | None = text("failureReason", default=None)
-    """Why it failed. Apache's clients have no such field, and their brokers leave it alone."""
-
-    def touches(self, finder: Finder) -> Iterator[Access]:
-        yield group_access(self.group)
-        # Its copy goes to the retry topic of the group, which may read it there: so it needs the right to read it here.
-        message = finder.message_at(self.offset)
-        yield cluster_access(GET) if message is None else topic_access(message.topic, SUB)
-
-
-# --- locks ---------------------------------------------------------------------------------
-
-
-@request
-class LockBatchMQ(Request):
-    """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
-
-    code = RequestCode.LOCK_BATCH_MQ
-    group: str = in_body()
-    client_id: str = in_body()
-    queues: Sequence[Mapping[str, Any]] = in_body()
-    """``topic``, ``brokerName`` and ``queueId`` each."""
-
-    @classmethod
-    def of_queues(cls, group: str, client_id: str, queues: Iterable[MessageQueue]) -> LockBatchMQ:
-        wire = [{"topic": one.topic, "brokerName": one.broker_name, "queueId": one.queue_id} for one in queues]
-        return LockBatchMQ(group=group, client_id=client_id, queues=wire)
-
-    def take_body(self, body: bytes) -> None:
-        check_json_size(body)
-        try:
-            data = parse_fastjson(body)
-            self.group, self.client_id, self.queues = data["consumerGroup"], data["clientId"], data["mqSet"]
-            if not isinstance(self.group, str) or not isinstance(self.client_id, str):
-                raise ValueError("consumerGroup and clientId must be texts")
-            if not self.group or not self.client_id:
-                raise ValueError("consumerGroup and clientId must be texts")
-            if not isinstance(self.queues, list) or not all(isinstance(one, dict) for one in self.queues):
-                raise ValueError("mqSet must be a list of queues")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InvalidParameter(f"the body of the lock request is malformed: {error!r}") from error
-
-    def body(self) -> bytes:
-        named = {"consumerGroup": self.group, "clientId": self.client_id}
-        return orjson.dumps({**named, "mqSet": self.queues, "onlyThisBroker": False})
-
-    def touches(self, finder: Finder) -> Iterator[Access]:
-        yield group_access(self.group)
-        for queue in self.queues:
-            yield topic_access(str(queue.get("topic", "")), SUB)

@@ -18,7 +18,7 @@ from verniermq.kernel.codes import RequestCode
 from verniermq.kernel.message import PendingMessage
 from verniermq.kernel.remoting.command import Command, read_integer
 from verniermq.kernel.requests.access import PUB, Access, Finder, topic_access
-from verniermq.kernel.requests.request import Request, boolean, integer, request, text
+from verniermq.kernel.requests.request import Request
 
 SHORT_NAMES: Final = {
     "producerGroup": "a",
@@ -242,39 +242,3 @@ def _short(command: Command) -> dict[str, str]:
     if command.code in SPELLED_OUT:
         return {short: ext[long] for long, short in SHORT_NAMES.items() if long in ext}
     return ext
-
-
-@request
-class RecallMessage(Request):
-    """A producer takes a message with a delivery time back."""
-
-    code = RequestCode.RECALL_MESSAGE
-    group: str = text("producerGroup", default="")
-    topic: str = text("topic")
-    """The handle has to be for the same one."""
-    handle: str = text("recallHandle")
-    broker_name: str | None = text("bname", default=None)
-
-    def touches(self, finder: Finder) -> Iterator[Access]:
-        yield topic_access(self.topic, PUB)
-
-
-@request
-class PushReply(Request):
-    """A broker hands a reply to the client that asked: the fields of the send, spelled out, and where it came from."""
-
-    code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
-    group: str = text("producerGroup", default="")
-    topic: str = text("topic")
-    default_topic: str = text("defaultTopic", default="")
-    default_queues: int = integer("defaultTopicQueueNums", default=4)
-    queue_id: int = integer("queueId", default=0)
-    sys_flag: int = integer("sysFlag", default=0)
-    born_timestamp: int = integer("bornTimestamp", default=0)
-    flag: int = integer("flag", default=0)
-    properties: str = text("properties", default="")
-    reconsume_times: int = integer("reconsumeTimes", default=0)
-    unit_mode: bool = boolean("unitMode", default=False)
-    born_host: str = text("bornHost", default="")
-    store_host: str = text("storeHost", default="")
-    store_timestamp: int = integer("storeTimestamp", default=0)

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from verniermq.kernel import Command, Peers, RequestCode, parse_answer
+from verniermq.kernel import Command, RequestCode, parse_answer
+from verniermq.protocol.peers import Peers
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 

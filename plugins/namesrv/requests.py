@@ -22,11 +22,11 @@ from verniermq.kernel import (
     TopicNotFound,
     parse_json,
 )
-from verniermq.kernel.requests import GetRouteInfo
 from verniermq.plugins.namesrv import registration
 from verniermq.plugins.namesrv.peers import Peers
 from verniermq.plugins.namesrv.routes import LiveBroker, RouteTable
 from verniermq.plugins.namesrv.switches import Switches
+from verniermq.protocol.nameserver import GetRouteInfo
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"

@@ -21,10 +21,10 @@ from verniermq.kernel import (
     hookimpl,
     in_steps,
     parse_duration,
-    requests,
     setting,
 )
 from verniermq.plugins.order.locks import QueueLocks
+from verniermq.protocol.lock import LockBatchMQ
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +63,11 @@ class Plugin:
         self._locks = QueueLocks(clock, config.lock_lifetime, config.max_locks, config.max_locks_per_client)
 
     def setup(self, registry: Registry) -> None:
-        registry.handler(RequestCode.LOCK_BATCH_MQ, self.lock, requests.LockBatchMQ)
-        registry.handler(RequestCode.UNLOCK_BATCH_MQ, self.unlock, requests.LockBatchMQ)
+        registry.handler(RequestCode.LOCK_BATCH_MQ, self.lock, LockBatchMQ)
+        registry.handler(RequestCode.UNLOCK_BATCH_MQ, self.unlock, LockBatchMQ)
 
     async def lock(self, request: Command, connection: Connection) -> Command:
-        locking = requests.LockBatchMQ.of(request)
+        locking = LockBatchMQ.of(request)
         granted = []
         async for queue in in_steps(await _queues(locking)):
             if connection.closed:
@@ -77,7 +77,7 @@ class Plugin:
         return request.reply(body=orjson.dumps({"lockOKMQSet": [_as_json(queue) for queue in granted]}))
 
     async def unlock(self, request: Command, connection: Connection) -> Command:
-        unlocking = requests.LockBatchMQ.of(request)
+        unlocking = LockBatchMQ.of(request)
         async for queue in in_steps(await _queues(unlocking)):
             self._locks.unlock(unlocking.group, queue, unlocking.client_id)
         return request.reply()
@@ -92,7 +92,7 @@ class Plugin:
         return self._locks.is_held(group) or None
 
 
-async def _queues(request: requests.LockBatchMQ) -> list[MessageQueue]:
+async def _queues(request: LockBatchMQ) -> list[MessageQueue]:
     """
     Raises:
         InvalidParameter: one of them is none.

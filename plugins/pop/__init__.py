@@ -35,14 +35,6 @@ from verniermq.kernel import (
     hookimpl,
     setting,
 )
-from verniermq.kernel.requests import (
-    AckMessage,
-    ChangeInvisibleTime,
-    Notification,
-    PeekMessage,
-    PollingInfo,
-    PopMessage,
-)
 from verniermq.plugins.pop.ack import AckHandlers
 from verniermq.plugins.pop.assignment import AssignmentHandlers
 from verniermq.plugins.pop.handler import PopHandler
@@ -53,6 +45,7 @@ from verniermq.plugins.pop.reader import POP_CK, PopReader, pop_order
 from verniermq.plugins.pop.records import PopRecords
 from verniermq.plugins.pop.requests import BatchAckMessage
 from verniermq.plugins.pop.revive import ReviveService
+from verniermq.protocol.pop import AckMessage, ChangeInvisibleTime, Notification, PeekMessage, PollingInfo, PopMessage
 
 __all__ = ["Config", "Plugin"]
 

@@ -23,12 +23,12 @@ from verniermq.kernel import (
     ResponseCode,
     in_steps,
 )
-from verniermq.kernel.requests import AckMessage, ChangeInvisibleTime
 from verniermq.plugins.pop.checkpoint import MOST_MESSAGES, CheckPoint
 from verniermq.plugins.pop.handle import ORDER_QUEUE, ReceiptHandle, real_topic
 from verniermq.plugins.pop.inflight import InFlight
 from verniermq.plugins.pop.orderinfo import OrderTable
 from verniermq.plugins.pop.requests import BatchAckMessage, member
+from verniermq.protocol.pop import AckMessage, ChangeInvisibleTime
 
 ACKS_PER_STEP: Final = 64
 """Checkpoints of a batch that are acknowledged before others have a turn: each may write to the log."""

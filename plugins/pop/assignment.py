@@ -25,7 +25,6 @@ from verniermq.kernel import (
     InvalidParameter,
     MessageQueue,
     NoPermission,
-    Peers,
     Perm,
     Registry,
     RemotingError,
@@ -35,6 +34,7 @@ from verniermq.kernel import (
     hookspecs,
 )
 from verniermq.plugins.pop.requests import GetAllMessageRequestMode, QueryAssignment, SetMessageRequestMode
+from verniermq.protocol.peers import Peers
 
 if TYPE_CHECKING:
     from verniermq.plugins.pop import Config

@@ -19,7 +19,7 @@ import attrs
 import orjson
 
 from verniermq.kernel import parse_json
-from verniermq.kernel.requests import MOST_POPPED
+from verniermq.protocol.pop import MOST_POPPED
 
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"

@@ -26,11 +26,11 @@ from verniermq.kernel import (
     ResponseCode,
     Subscription,
 )
-from verniermq.kernel.requests import Notification, PeekMessage, PollingInfo, PopMessage
 from verniermq.plugins.pop.handle import retry_topic
 from verniermq.plugins.pop.longpoll import HeldPop, HeldPops
 from verniermq.plugins.pop.orderinfo import OrderTable
 from verniermq.plugins.pop.reader import Pop, PopReader, PopResult
+from verniermq.protocol.pop import Notification, PeekMessage, PollingInfo, PopMessage
 
 if TYPE_CHECKING:
     from verniermq.plugins.pop import Config

@@ -17,10 +17,10 @@ from verniermq.kernel.requests import (
     group_access,
     in_body,
     json_object,
-    popped_from,
     request,
     topic_access,
 )
+from verniermq.protocol.pop import popped_from
 
 
 @request

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from verniermq.kernel import (
-    MESSAGE_TYPE,
     Attribute,
     Connection,
     Context,
@@ -27,6 +26,7 @@ from verniermq.kernel import (
     hookimpl,
     setting,
 )
+from verniermq.protocol.topics import MESSAGE_TYPE
 
 PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 TYPE: Final = "PRIORITY"

@@ -32,11 +32,11 @@ from verniermq.kernel import (
     StoredMessage,
     gathered,
     hookimpl,
-    requests,
     setting,
 )
 from verniermq.plugins.query.handlers import QueryHandlers
 from verniermq.plugins.query.index import Index, IndexMismatch
+from verniermq.protocol.query import QueryMessage, ViewMessage
 
 __all__ = ["Config", "Plugin"]
 
@@ -104,8 +104,8 @@ class Plugin:
         )  # fmt: skip
 
     def setup(self, registry: Registry) -> None:
-        registry.handler(RequestCode.QUERY_MESSAGE, self._query, requests.QueryMessage)
-        registry.handler(RequestCode.VIEW_MESSAGE_BY_ID, self._handlers.view, requests.ViewMessage)
+        registry.handler(RequestCode.QUERY_MESSAGE, self._query, QueryMessage)
+        registry.handler(RequestCode.VIEW_MESSAGE_BY_ID, self._handlers.view, ViewMessage)
         registry.service("key index", self._run)
         registry.on_close(self._finish)
 

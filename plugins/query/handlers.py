@@ -11,9 +11,10 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from verniermq.kernel import Command, Connection, Context, RequestRefused, ResponseCode, StoredMessage, requests
+from verniermq.kernel import Command, Connection, Context, RequestRefused, ResponseCode, StoredMessage
 from verniermq.plugins.query.index import Index
 from verniermq.plugins.query.keys import keys_of
+from verniermq.protocol.query import QueryMessage, ViewMessage
 
 SEARCHES: Final = 2
 """So many searches at a time; further ones wait, and sends and pulls go on."""
@@ -39,7 +40,7 @@ class QueryHandlers:
 
     async def query(self, request: Command, connection: Connection) -> Command:
         """QUERY_MESSAGE: the newest messages of a topic that have a key and were stored in a span of time."""
-        asked = requests.QueryMessage.of(request)
+        asked = QueryMessage.of(request)
         topic, key, begin, end = asked.topic, asked.key, asked.begin_ms, asked.end_ms
         # Of a key that is unique there is one, or a few copies: what a client wants at most does not count then.
         wanted = self._most_for_unique_key if asked.unique else min(asked.max_messages, self._most)
@@ -80,7 +81,7 @@ class QueryHandlers:
 
     def view(self, request: Command, connection: Connection) -> Command:
         """VIEW_MESSAGE_BY_ID: the message that begins at a commit-log offset, which its offset message id names."""
-        offset = requests.ViewMessage.of(request).offset
+        offset = ViewMessage.of(request).offset
         message = self._store.message_at(offset)
         record = None if message is None else self._store.read(offset, message.size)
         if record is None:

@@ -7,15 +7,14 @@ from typing import Final
 import anyio
 
 from verniermq.kernel import (
-    MASTER,
-    Peers,
     ResponseCode,
     StoredMessage,
     UnexpectedAnswer,
     decode_records,
     parse_offset_message_id,
-    requests,
 )
+from verniermq.protocol.peers import MASTER, Peers
+from verniermq.protocol.query import QueryMessage, ViewMessage
 
 SEARCH_SECONDS: Final = 18.0
 """A search may read much from the disk; RocketMQ's clients wait as long."""
@@ -32,7 +31,7 @@ async def by_offset_id(message_id: str) -> StoredMessage | None:
     address, offset = parse_offset_message_id(message_id)
     async with Peers() as peers:
         try:
-            answer = await peers.ask(address, requests.ViewMessage(offset=offset).command())
+            answer = await peers.ask(address, ViewMessage(offset=offset).command())
         except UnexpectedAnswer:
             return None
     return next(iter(decode_records(answer.body)), None)
@@ -55,9 +54,7 @@ async def by_key(
         RemotingError: a broker or the name server cannot be asked.
         UnexpectedAnswer: a broker refuses.
     """
-    query = requests.QueryMessage(
-        topic=topic, key=key, max_messages=most, begin_ms=begin_ms, end_ms=end_ms, unique=unique
-    )
+    query = QueryMessage(topic=topic, key=key, max_messages=most, begin_ms=begin_ms, end_ms=end_ms, unique=unique)
     found: list[StoredMessage] = []
 
     async with Peers(namesrv) as peers:

@@ -20,10 +20,10 @@ from verniermq.kernel import (
     RequestCode,
     concerns,
     hookimpl,
-    requests,
     setting,
 )
 from verniermq.plugins.retry.sendback import SendBack, SendBackGate, ensure_retry_topic, group_is_ordered
+from verniermq.protocol.sendback import ConsumerSendMsgBack
 
 
 @attrs.frozen
@@ -55,7 +55,7 @@ class Plugin:
 
     def setup(self, registry: Registry) -> None:
         sendback = SendBack(self.broker, self.config.reason_limit)
-        registry.handler(RequestCode.CONSUMER_SEND_MSG_BACK, sendback.serve, requests.ConsumerSendMsgBack)
+        registry.handler(RequestCode.CONSUMER_SEND_MSG_BACK, sendback.serve, ConsumerSendMsgBack)
 
     @hookimpl
     def members_changed(self, group: str) -> None:

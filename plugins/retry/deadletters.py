@@ -20,12 +20,10 @@ import attrs
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
     DEAD_LETTER_PREFIX,
-    MASTER,
     RETRY_PREFIX,
     Clock,
     Command,
     InflatesTooFar,
-    Peers,
     Property,
     RequestCode,
     ResponseCode,
@@ -39,6 +37,7 @@ from verniermq.kernel import (
 from verniermq.plugins.retry.backoff import TIMER_PROPERTIES
 from verniermq.plugins.retry.reasons import PREFIX as REASON_PREFIX
 from verniermq.plugins.retry.reasons import reasons_of
+from verniermq.protocol.peers import MASTER, Peers
 
 logger = logging.getLogger(__name__)
 

@@ -37,6 +37,7 @@ from verniermq.kernel import (
 )
 from verniermq.plugins.retry.backoff import wait_before_retry
 from verniermq.plugins.retry.reasons import note_reason
+from verniermq.protocol.sendback import ConsumerSendMsgBack
 
 USUAL_TIMES = 16
 """As RocketMQ, for a group of which nobody said anything."""
@@ -83,7 +84,7 @@ class SendBack:
     reason_limit: int
 
     async def serve(self, request: Command, connection: Connection) -> Command:
-        back = requests.ConsumerSendMsgBack.of(request)
+        back = ConsumerSendMsgBack.of(request)
         group = self.broker.groups.for_use(back.group, connection.peer_host)
         if group.retry_queues <= 0:
             return request.reply()  # the group wants no retries: what failed is dropped
@@ -104,7 +105,7 @@ class SendBack:
     def _copy(
         self,
         original: StoredMessage,
-        back: requests.ConsumerSendMsgBack,
+        back: ConsumerSendMsgBack,
         group: GroupConfig,
         retry_topic: TopicConfig,
     ) -> PendingMessage:

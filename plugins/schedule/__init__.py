@@ -37,7 +37,6 @@ from verniermq.kernel import (
     format_duration,
     hookimpl,
     parse_duration,
-    requests,
     setting,
 )
 from verniermq.plugins.schedule.delivery import (
@@ -52,6 +51,7 @@ from verniermq.plugins.schedule.timers.examine import examine
 from verniermq.plugins.schedule.timers.recall import DELETE_KEY, Recall, add_handle
 from verniermq.plugins.schedule.timers.service import LONGEST_WINDOW, Timers
 from verniermq.plugins.schedule.timers.times import SECOND, slot_of, wished_ms
+from verniermq.protocol.recall import RecallMessage
 
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ's ``messageDelayLevel``: clients and their users know these numbers by heart."""
@@ -134,7 +134,7 @@ class Plugin:
         )
         recall = Recall(self.broker, self.config.recall, round(self.config.max_delay * 1000), self._note_recall)
         registry.handler(RequestCode.GET_ALL_DELAY_OFFSET, self._all_offsets)
-        registry.handler(RequestCode.RECALL_MESSAGE, recall.serve, requests.RecallMessage)
+        registry.handler(RequestCode.RECALL_MESSAGE, recall.serve, RecallMessage)
         registry.handler(RequestCode.SWITCH_TIMER_ENGINE, self._switch_engine)
         registry.service("timers", self._timers.run)
         self._registry = registry

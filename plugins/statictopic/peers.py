@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from verniermq.kernel import (
-    Command,
-    Context,
-    Peers,
-    PeerUnreachable,
-    RemotingError,
-    RequestRefused,
-)
+from verniermq.kernel import Command, Context, PeerUnreachable, RemotingError, RequestRefused
+from verniermq.protocol.peers import Peers
 
 CALL_TIMEOUT: Final = 3.0
 ANY: Final = range(2**31)

@@ -34,7 +34,6 @@ from verniermq.kernel import (
     concerns,
     hookimpl,
     parse_offset_message_id,
-    requests,
     setting,
 )
 from verniermq.kernel.requests import Request, request, text
@@ -47,6 +46,7 @@ from verniermq.plugins.txn.half import (
     make_half,
 )
 from verniermq.plugins.txn.table import OpenTable
+from verniermq.protocol.transaction import EndTransaction
 
 __all__ = ["Config", "Plugin"]
 
@@ -99,7 +99,7 @@ class Plugin:
         registry.topic(TopicConfig(OPERATION_TOPIC, 1, 1), closed=True)
         registry.close_topic(GIVEN_UP_TOPIC)
         ending = EndHandler(self.broker, self._table, lambda: round(self.config.timeout * 1000))
-        registry.handler(RequestCode.END_TRANSACTION, ending.end, requests.EndTransaction)
+        registry.handler(RequestCode.END_TRANSACTION, ending.end, EndTransaction)
         registry.handler(RequestCode.RESUME_CHECK_HALF_MESSAGE, self._resume, ResumeCheck)
         registry.service("transaction checks", self._checker.run)
 

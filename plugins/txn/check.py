@@ -25,7 +25,6 @@ from verniermq.kernel import (
     StoredMessage,
     TopicConfig,
     encode_record,
-    requests,
 )
 from verniermq.plugins.txn.half import (
     CHECK_TIMES,
@@ -34,6 +33,7 @@ from verniermq.plugins.txn.half import (
     real_place,
 )
 from verniermq.plugins.txn.table import OpenHalf, OpenTable
+from verniermq.protocol.transaction import CheckTransactionState
 
 if TYPE_CHECKING:
     from verniermq.plugins.txn import Config
@@ -125,7 +125,7 @@ class Checker:
             commit_log_offset=copy.commit_log_offset,
         )
         key = half.unique_key or ""
-        check = requests.CheckTransactionState(
+        check = CheckTransactionState(
             topic=HALF_TOPIC,
             half_offset=copy.queue_offset,
             log_offset=copy.commit_log_offset,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import anyio
 import click
 
-from verniermq.kernel import Command, Peers, RequestCode, parse_offset_message_id
+from verniermq.kernel import Command, RequestCode, parse_offset_message_id
+from verniermq.protocol.peers import Peers
 
 
 @click.group()

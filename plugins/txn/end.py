@@ -23,7 +23,6 @@ from verniermq.kernel import (
     ResponseCode,
     StoredMessage,
     SysFlag,
-    requests,
     then,
 )
 from verniermq.plugins.txn.half import (
@@ -31,6 +30,7 @@ from verniermq.plugins.txn.half import (
     make_real,
 )
 from verniermq.plugins.txn.table import OpenHalf, OpenTable
+from verniermq.protocol.transaction import EndTransaction
 
 
 class EndHandler:
@@ -40,7 +40,7 @@ class EndHandler:
         self._timeout_ms = timeout_ms
 
     def end(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command] | None:
-        end = requests.EndTransaction.of(request)
+        end = EndTransaction.of(request)
         outcome = end.outcome
         if outcome not in (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK):
             return None  # "unknown": the next check asks again, and the request gets no answer, as with RocketMQ
@@ -80,7 +80,7 @@ class EndHandler:
 
     # --- checking the request --------------------------------------------------------------
 
-    def _validated(self, end: requests.EndTransaction) -> StoredMessage:
+    def _validated(self, end: EndTransaction) -> StoredMessage:
         """The half message that a request is about.
 
         Raises:

@@ -89,7 +89,7 @@ def field_names() -> list[str]:
     """All fields that the source reads out of requests, also where no class declares them."""
     reads = re.compile(r"""(?:\b(?:text|integer|boolean)\(|ext\[|ext\.get\()\s*["'](\w{1,40})["']""")
     found: set[str] = set(GOOD)
-    for folder in ("kernel", "plugins", "contrib"):
+    for folder in ("kernel", "protocol", "plugins", "contrib"):
         for file in (ROOT / folder).rglob("*.py"):
             found.update(reads.findall(file.read_text()))
     return sorted(found)

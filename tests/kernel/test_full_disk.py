@@ -71,7 +71,11 @@ def test_a_write_of_nothing_without_an_error_is_an_error(tmp_path: Path, monkeyp
 
 def test_no_other_place_writes_to_a_descriptor() -> None:
     root = Path(__file__).parents[2]
-    sources = [path for folder in ("kernel", "plugins", "client", "contrib") for path in (root / folder).rglob("*.py")]
+    sources = [
+        path
+        for folder in ("kernel", "protocol", "plugins", "client", "contrib")
+        for path in (root / folder).rglob("*.py")
+    ]
     writes = re.compile(r"\bos\.(p?writev?)\(")
 
     found = [str(path.relative_to(root)) for path in sources for _ in writes.finditer(path.read_text())]

@@ -204,7 +204,7 @@ async def test_a_group_goes_with_its_last_member() -> None:
 
 
 async def test_leaving_a_deleted_group_does_not_bring_it_back(caplog: pytest.LogCaptureFixture) -> None:
-    async with running_broker(plugins__enable=[]) as broker:
+    async with running_broker(plugins__enable=["topics"]) as broker:
         async with consumer(broker, "a") as client:
             await beat(client, consumerDataSet=[group("orders")])
             await client.ask_well(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="readers")

@@ -219,7 +219,7 @@ async def test_only_the_offsets_that_changed_are_written_out_anew_and_in_steps(
 
 async def test_offsets_beyond_the_limit_are_refused_with_its_name() -> None:
     async with (
-        running_broker(plugins__enable=[], offsets__max_offsets=2) as broker,
+        running_broker(plugins__enable=["topics"], offsets__max_offsets=2) as broker,
         peer(broker.address) as client,
     ):
         await client.sent("orders")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from verniermq.kernel import Command, Peers, PeerUnreachable, RequestCode, ResponseCode, TopicNotFound, UnexpectedAnswer
+from verniermq.kernel import Command, PeerUnreachable, RequestCode, ResponseCode, TopicNotFound, UnexpectedAnswer
+from verniermq.protocol.peers import Peers
 from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio

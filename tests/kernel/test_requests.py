@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from verniermq.kernel import BadField, Command, FrameDecoder, MessageQueue, MissingField, RequestCode, requests
 from verniermq.kernel.requests import Request, SendMessage, boolean, integer, request, text
+from verniermq.protocol.lock import LockBatchMQ
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.integers(-(2**63), 2**63 - 1)
@@ -132,8 +133,8 @@ def test_a_pull_is_read_as_it_was_written(pull: requests.PullMessage) -> None:
 
 
 def test_requests_with_a_body_are_read_as_they_were_written() -> None:
-    lock = requests.LockBatchMQ.of_queues("g", "c", [MessageQueue("t", "b", 1)]).command()
-    assert requests.LockBatchMQ.of(lock).queues == [{"topic": "t", "brokerName": "b", "queueId": 1}]
+    lock = LockBatchMQ.of_queues("g", "c", [MessageQueue("t", "b", 1)]).command()
+    assert LockBatchMQ.of(lock).queues == [{"topic": "t", "brokerName": "b", "queueId": 1}]
     beat = requests.Heartbeat(client_id="c", producer_groups=["p"], consumers=[{"groupName": "g"}]).command()
     read = requests.Heartbeat.of(beat)
     assert (read.client_id, read.producer_groups, read.consumers) == ("c", ["p"], [{"groupName": "g"}])

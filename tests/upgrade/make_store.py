@@ -18,11 +18,11 @@ import anyio
 import orjson
 
 from verniermq.kernel import Command, Connection, RequestCode, connect, decode_records, format_properties
-from verniermq.testing import ManualClock
 
 try:
-    from verniermq.testing import running_broker
+    from verniermq.testing import ManualClock, running_broker
 except ImportError:
+    from verniermq.kernel import ManualClock
     from verniermq.kernel.testing import running_broker
 
 START = 1_700_000_000.0

@@ -30,7 +30,7 @@ from verniermq.kernel import (
     RequestRefused,
     ResponseCode,
 )
-from verniermq.kernel.requests import RecallMessage
+from verniermq.protocol.recall import RecallMessage
 
 DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
 RECALL_TAG: Final = "_RECALL_TAG_"

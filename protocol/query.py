@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from verniermq.kernel.codes import RequestCode
-from verniermq.kernel.requests.access import GET, SUB, Access, Finder, cluster_access, topic_access
-from verniermq.kernel.requests.request import Request, boolean, integer, request, text
+from verniermq.kernel import RequestCode
+from verniermq.kernel.requests import (
+    GET,
+    SUB,
+    Access,
+    Finder,
+    Request,
+    boolean,
+    cluster_access,
+    integer,
+    request,
+    text,
+    topic_access,
+)
 
 
 @request

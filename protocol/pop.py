@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from verniermq.kernel.codes import RequestCode
-from verniermq.kernel.names import RETRY_PREFIX
-from verniermq.kernel.requests.access import SUB, Access, Finder, group_access, topic_access
-from verniermq.kernel.requests.request import Request, boolean, integer, request, text
+from verniermq.kernel import RETRY_PREFIX, RequestCode
+from verniermq.kernel.requests import (
+    SUB,
+    Access,
+    Finder,
+    Request,
+    boolean,
+    group_access,
+    integer,
+    request,
+    text,
+    topic_access,
+)
 
 MOST_POPPED: Final = 32
 """Messages of one pop, as RocketMQ."""

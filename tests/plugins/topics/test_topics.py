@@ -11,7 +11,7 @@ import pytest
 from tests.plugins.peer import Peer, peer
 from tests.work import WorkPerTurn
 from verniermq.kernel import Command, GroupConfig, GroupTable, RequestCode, ResponseCode, TopicConfig, TopicTable
-from verniermq.kernel.handlers.topics import CHANGES_PER_STEP
+from verniermq.plugins.topics.topics import CHANGES_PER_STEP
 from verniermq.testing import broker_process, running_broker
 
 
@@ -28,7 +28,7 @@ def table(folder: Path, name: str) -> Any:
 
 
 async def test_a_topic_is_created_and_changed_and_written_before_the_answer(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(tmp_path, plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         assert (await put_topic(client, order="true", attributes="+message.type=FIFO,+queue.type=SimpleCQ")).code == 0
         first = table(tmp_path, "topics")
         assert first["topicConfigTable"]["orders"] == {
@@ -55,14 +55,14 @@ async def test_a_topic_is_created_and_changed_and_written_before_the_answer(tmp_
     ],
 )  # fmt: skip
 async def test_a_topic_that_may_not_be_is_refused(fields: dict[str, object]) -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         before = list(broker.topics)
         assert (await put_topic(client, **{"topic": "orders", **fields})).code == ResponseCode.INVALID_PARAMETER
         assert list(broker.topics) == before
 
 
 async def test_many_topics_at_once_all_or_none() -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         good = [{"topicName": f"t{n}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for n in range(3)]
         bad = [*good, {"topicName": "a b", "readQueueNums": 1}]
         code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
@@ -73,7 +73,7 @@ async def test_many_topics_at_once_all_or_none() -> None:
 
 
 async def test_topics_are_listed() -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         await put_topic(client)
         everything = orjson.loads((await client.ask_well(RequestCode.GET_ALL_TOPIC_CONFIG)).body)
         one = orjson.loads((await client.ask_well(RequestCode.GET_TOPIC_CONFIG, topic="orders")).body)
@@ -88,7 +88,7 @@ async def test_topics_are_listed() -> None:
 
 
 async def test_a_cluster_and_a_broker_have_topics_of_their_names() -> None:
-    settings = {"broker__cluster": "north", "broker__name": "n1", "plugins__enable": []}
+    settings = {"broker__cluster": "north", "broker__name": "n1", "plugins__enable": ["topics"]}
     async with running_broker(**settings) as broker, peer(broker.address) as client:
         assert broker.topics.get("north") == TopicConfig("north", 16, 16, 7)
         assert broker.topics.get("n1") == TopicConfig("n1", 1, 1, 7)
@@ -104,19 +104,22 @@ async def test_a_cluster_and_a_broker_have_topics_of_their_names() -> None:
 
 
 async def test_no_topic_is_made_after_the_clusters_where_sends_create_none() -> None:
-    async with running_broker(topics__auto_create=False, plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with (
+        running_broker(topics__auto_create=False, plugins__enable=["topics"]) as broker,
+        peer(broker.address) as client,
+    ):
         send = {"a": "p", "b": "made", "c": "DefaultCluster", "d": 3, "e": 0, "f": 0, "g": 0, "h": 0, "i": "", "j": 0}
         assert (await client.ask(RequestCode.SEND_MESSAGE_V2, **send)).code == ResponseCode.TOPIC_NOT_EXIST
         assert "made" not in broker.topics
 
 
 async def test_a_name_that_no_topic_may_have_has_none() -> None:
-    async with running_broker(broker__name="room@n.1", plugins__enable=[]) as broker:
+    async with running_broker(broker__name="room@n.1", plugins__enable=["topics"]) as broker:
         assert "room@n.1" not in broker.topics
 
 
 async def test_a_deleted_topic_takes_its_messages_and_offsets_along_and_may_begin_anew(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(tmp_path, plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         await client.sent("orders", b"old")
         await client.sent("orders", b"old")
         await client.ask_well(
@@ -135,7 +138,7 @@ async def test_a_deleted_topic_takes_its_messages_and_offsets_along_and_may_begi
 @pytest.mark.parametrize("name", ["", "TBW102", "rmq_sys_x", "..", "../../outside", "a/b", "."])
 async def test_what_may_not_be_deleted_is_not(tmp_path: Path, name: str) -> None:
     (tmp_path / "outside").mkdir()
-    async with running_broker(tmp_path / "store", plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(tmp_path / "store", plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         answer = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=name)
 
         assert answer.code == ResponseCode.INVALID_PARAMETER
@@ -146,7 +149,7 @@ async def test_what_may_not_be_deleted_is_not(tmp_path: Path, name: str) -> None
 
 
 async def test_groups_are_created_changed_listed_and_deleted(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(tmp_path, plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         put, mine = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "mine", "retryMaxTimes": 3}
         await client.ask_well(put, orjson.dumps({**mine, "somethingNewer": {"a": 1}}))
         written = table(tmp_path, "subscriptionGroup")["subscriptionGroupTable"]["mine"]
@@ -178,7 +181,7 @@ async def test_groups_are_created_changed_listed_and_deleted(tmp_path: Path) -> 
              {"groupName": "a", "retryMaxTimes": "3"}, {"groupName": "a", "groupRetryPolicy": [1]}],
 )  # fmt: skip
 async def test_a_group_that_may_not_be_is_refused(body: dict[str, Any]) -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, orjson.dumps(body))
 
         assert answer.code == ResponseCode.INVALID_PARAMETER
@@ -189,7 +192,7 @@ async def test_a_group_that_may_not_be_is_refused(body: dict[str, Any]) -> None:
 
 
 async def test_topics_groups_and_messages_are_found_again_after_a_restart(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(tmp_path, plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         await put_topic(client, attributes="+message.type=DELAY")
         await client.ask_well(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, orjson.dumps({"groupName": "mine"}))
         for number in range(20):
@@ -197,7 +200,7 @@ async def test_topics_groups_and_messages_are_found_again_after_a_restart(tmp_pa
         topics = {topic.name: topic for topic in broker.topics}
         before = [await client.pull("orders", queue) for queue in range(3)]
 
-    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(tmp_path, plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         assert {topic.name: topic for topic in broker.topics} == topics
         assert "mine" in broker.groups
         assert [await client.pull("orders", queue) for queue in range(3)] == before
@@ -224,7 +227,7 @@ async def test_a_topic_whose_table_was_lost_in_a_crash_is_adopted(tmp_path: Path
 async def test_a_list_of_many_topics_or_groups_lets_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     topics = WorkPerTurn().watch(monkeypatch, TopicTable, "put")
     groups = WorkPerTurn().watch(monkeypatch, GroupTable, "put")
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         names = [f"name-{number}" for number in range(200)]
         body = orjson.dumps({"topicConfigList": [{"topicName": name} for name in names]})
         await client.ask_well(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
@@ -241,7 +244,7 @@ async def test_a_list_of_many_topics_or_groups_lets_others_have_a_turn(monkeypat
 async def test_topics_and_groups_are_encoded_when_they_change_and_not_when_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         for number in range(50):
             broker.topics.put(TopicConfig(f"topic-{number}"))
             broker.groups.put(GroupConfig(f"group-{number}"))
@@ -266,7 +269,7 @@ async def test_topics_and_groups_are_encoded_when_they_change_and_not_when_they_
 )
 async def test_sends_create_topics_up_to_a_limit_that_the_refusal_names(setting: str, limit: int) -> None:
     async with (
-        running_broker(plugins__enable=[], **{f"topics__{setting}": limit}) as broker,
+        running_broker(plugins__enable=["topics"], **{f"topics__{setting}": limit}) as broker,
         peer(broker.address) as client,
     ):
         await client.sent("one")
@@ -281,11 +284,11 @@ async def test_sends_create_topics_up_to_a_limit_that_the_refusal_names(setting:
 
 
 async def test_a_broker_that_comes_back_with_more_topics_than_it_may_have_serves_them(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(tmp_path, plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         for name in ("one", "two", "three"):
             await client.sent(name)
     limits = {"topics__max_topics": 1, "topics__max_queues": 1, "topics__max_queues_per_topic": 1}
-    async with running_broker(tmp_path, plugins__enable=[], **limits) as broker, peer(broker.address) as client:
+    async with running_broker(tmp_path, plugins__enable=["topics"], **limits) as broker, peer(broker.address) as client:
         await client.sent("three", queue=2)
         assert (await put_topic(client, "three", readQueueNums=2, writeQueueNums=2)).code == 0, "it may shrink"
         assert (await put_topic(client, "four", readQueueNums=1, writeQueueNums=1)).code == ResponseCode.NO_PERMISSION
@@ -293,7 +296,7 @@ async def test_a_broker_that_comes_back_with_more_topics_than_it_may_have_serves
 
 async def test_queues_have_limits_for_each_topic_and_for_all_together() -> None:
     limits = {"topics__max_queues_per_topic": 10, "topics__max_queues": 20 + 17, "topics__default_queues": 4}
-    async with running_broker(plugins__enable=[], **limits) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"], **limits) as broker, peer(broker.address) as client:
         wide = await put_topic(client, "wide", readQueueNums=11)
         assert wide.code == ResponseCode.INVALID_PARAMETER
         assert "11 queues, the limit is 10; raise max_queues_per_topic in [topics]" in wide.remark
@@ -311,7 +314,7 @@ async def test_queues_have_limits_for_each_topic_and_for_all_together() -> None:
 )
 async def test_consumers_create_groups_up_to_a_limit_that_the_refusal_names(setting: str, limit: int) -> None:
     async with (
-        running_broker(plugins__enable=[], **{f"groups__{setting}": limit}) as broker,
+        running_broker(plugins__enable=["topics"], **{f"groups__{setting}": limit}) as broker,
         peer(broker.address) as client,
     ):
         await client.heartbeat("one")

@@ -1,42 +1,25 @@
 """The attributes that a topic or a group may have (RocketMQ: ``TopicAttributes``, ``SubscriptionGroupAttributes``).
 
 One that has an effect here is kept, any other is refused with the reason: what is asked for happens, or is refused.
-The kernel's own are listed below; plugins declare theirs in ``Declaration(topic_attributes=…, group_attributes=…)``.
+Plugins declare those that take effect because of them in ``Declaration(topic_attributes=…, group_attributes=…)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Literal
 
-import attrs
-
-from verniermq.kernel.errors import InvalidParameter, nearest
-from verniermq.kernel.refusals import LITE_TOPICS
-
-MESSAGE_TYPE: Final = "message.type"
-
-
-@attrs.frozen
-class Attribute:
-    """An attribute that has an effect, with the values that it may have: texts, or whole numbers of a range."""
-
-    name: str
-    values: tuple[str, ...] | range
-
-    def allows(self, name: str, value: str) -> bool:
-        if name != self.name:
-            return False
-        if isinstance(self.values, range):
-            return value.isdecimal() and len(value) < 20 and int(value) in self.values
-        return value in self.values
-
-    @property
-    def expected(self) -> str:
-        if isinstance(self.values, range):
-            return f"{self.values[0]} to {self.values[-1]}"
-        return ", ".join(self.values)
-
+from verniermq.kernel import (
+    LITE_TOPICS,
+    Attribute,
+    Declaration,
+    InvalidParameter,
+    PluginHost,
+    PluginMissing,
+    ResponseCode,
+    nearest,
+)
+from verniermq.protocol.topics import MESSAGE_TYPE
 
 TOPIC_ATTRIBUTES: Final = (
     Attribute(MESSAGE_TYPE, ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")),
@@ -46,8 +29,6 @@ TOPIC_ATTRIBUTES: Final = (
     Attribute("lite.topic.expiration", ("-1",)),
 )
 """``message.type`` tells clients what a topic is for; of the others there is what every topic here is."""
-
-GROUP_ATTRIBUTES: Final[tuple[Attribute, ...]] = ()
 
 REASONS: Final[Mapping[str, str]] = {
     "queue.type=BatchCQ": "a batch is stored message by message here, and has no consume queue of its own kind",
@@ -66,17 +47,31 @@ REASONS: Final[Mapping[str, str]] = {
 """Attributes of RocketMQ, alone or with one value, that have no effect here → why not."""
 
 
-def check_attribute(whose: str, name: str, value: str, honoured: Iterable[Attribute]) -> None:
-    """
-    :param whose: such as ``topic 'orders'``
+Kind = Literal["topic", "group"]
+
+
+def check_attributes(
+    plugins: PluginHost, kind: Kind, whose: str, current: Mapping[str, str], changed: Mapping[str, str]
+) -> None:
+    """What was there already stays, also if it has no effect: an Apache broker may have written it.
 
     Raises:
-        InvalidParameter: the attribute would have no effect.
+        PluginMissing: the plugin that makes an attribute take effect is not active.
+        InvalidParameter: an attribute would have no effect.
     """
-    known = list(honoured)
+    for name, value in changed.items():
+        if current.get(name) != value:
+            _check(plugins, kind, whose, name, value)
+
+
+def _check(plugins: PluginHost, kind: Kind, whose: str, name: str, value: str) -> None:
+    known = [one for plugin in plugins.active.values() for one in _declared(plugin.declaration, kind)]
     if any(attribute.allows(name, value) for attribute in known):
         return
-    what = f"{whose}: attribute {name:.80}={value:.80}"
+    what = f"{kind} {whose!r}: attribute {name:.80}={value:.80}"
+    for plugin_name, declaration in plugins.others().items():
+        if any(attribute.allows(name, value) for attribute in _declared(declaration, kind)):
+            raise PluginMissing(plugin_name, what, ResponseCode.INVALID_PARAMETER)
     reason = REASONS.get(f"{name}={value}") or REASONS.get(name)
     if reason is not None:
         raise InvalidParameter(f"{what} has no effect here: {reason}")
@@ -84,6 +79,10 @@ def check_attribute(whose: str, name: str, value: str, honoured: Iterable[Attrib
     if expected:
         raise InvalidParameter(f"{what}; expected one of {', '.join(expected)}")
     raise InvalidParameter(f"{what} is not known; {nearest(name, {attribute.name for attribute in known})}")
+
+
+def _declared(declaration: Declaration, kind: Kind) -> Iterable[Attribute]:
+    return declaration.topic_attributes if kind == "topic" else declaration.group_attributes
 
 
 def parse_changes(text: str) -> dict[str, str]:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from verniermq.kernel.codes import RequestCode
-from verniermq.kernel.names import HALF_TOPIC, Property
-from verniermq.kernel.requests.access import PUB, UPDATE, Access, Finder, cluster_access, group_access, topic_access
-from verniermq.kernel.requests.request import Request, boolean, integer, request, text
+from verniermq.kernel import HALF_TOPIC, Property, RequestCode
+from verniermq.kernel.requests import (
+    PUB,
+    UPDATE,
+    Access,
+    Finder,
+    Request,
+    boolean,
+    cluster_access,
+    group_access,
+    integer,
+    request,
+    text,
+    topic_access,
+)
 
 
 @request

@@ -5,11 +5,11 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from tests.kernel.test_topics import put_topic
 from tests.plugins.peer import peer
-from verniermq.kernel import RequestCode, ResponseCode
+from tests.plugins.topics.test_topics import put_topic
+from verniermq.kernel import Attribute, RequestCode, ResponseCode
 from verniermq.kernel.refusals import REFUSED_PROPERTIES, REFUSED_REQUESTS
-from verniermq.kernel.tables.attributes import Attribute, changed_attributes, parse_changes
+from verniermq.plugins.topics.attributes import changed_attributes, parse_changes
 from verniermq.testing import running_broker
 
 
@@ -27,7 +27,7 @@ from verniermq.testing import running_broker
     ],
 )
 async def test_a_topic_attribute_without_effect_is_refused_and_not_kept(attribute: str, why: str) -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         answer = await put_topic(client, attributes=f"+{attribute}")
         body = {
             "topicConfigList": [{"topicName": "listed", "attributes": {f"+{n}": v}} for n, v in [attribute.split("=")]]
@@ -44,14 +44,14 @@ async def test_a_topic_attribute_without_effect_is_refused_and_not_kept(attribut
 
 @pytest.mark.parametrize("attribute", ["queue.type=SimpleCQ", "cleanup.policy=DELETE", "reserve.time=-1"])
 async def test_what_every_topic_here_is_may_be_asked_for(attribute: str) -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         assert (await put_topic(client, attributes=f"+{attribute}")).code == 0
         name, value = attribute.split("=")
         assert broker.topics.get("orders").attributes == {name: value}
 
 
 async def test_the_signs_of_a_list_are_changes_and_no_part_of_a_name() -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         for attributes in ({"+message.type": "FIFO"}, {"+queue.type": "SimpleCQ"}, {"-message.type": ""}):
             body = {"topicConfigList": [{"topicName": "orders", "attributes": attributes}]}
             await client.ask_well(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, orjson.dumps(body))
@@ -59,7 +59,7 @@ async def test_the_signs_of_a_list_are_changes_and_no_part_of_a_name() -> None:
 
 
 async def test_an_attribute_that_an_apache_broker_wrote_does_not_stand_in_the_way() -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         config = {"topicName": "old", "attributes": {"cleanup.policy": "COMPACTION"}}
         broker.topics.load_json({"topicConfigTable": {"old": config}})
 
@@ -76,7 +76,7 @@ async def test_an_attribute_that_an_apache_broker_wrote_does_not_stand_in_the_wa
     ],
 )
 async def test_a_group_attribute_without_effect_is_refused(attributes: dict[str, str], why: str) -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         body = {"groupName": "mine", "attributes": attributes}
         answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, orjson.dumps(body))
 
@@ -87,7 +87,7 @@ async def test_a_group_attribute_without_effect_is_refused(attributes: dict[str,
 
 @pytest.mark.parametrize("code", REFUSED_REQUESTS, ids=lambda code: RequestCode(code).name)
 async def test_a_request_that_is_not_served_says_why(code: RequestCode) -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         answer = await client.ask(code)
 
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -96,7 +96,7 @@ async def test_a_request_that_is_not_served_says_why(code: RequestCode) -> None:
 
 @pytest.mark.parametrize("name", REFUSED_PROPERTIES)
 async def test_a_message_for_a_lite_topic_is_refused_rather_than_never_delivered(name: str) -> None:
-    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+    async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         answer = await client.send("orders", b"x", **{name: "somewhere"})
 
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL

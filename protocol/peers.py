@@ -14,12 +14,19 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from verniermq.kernel.codes import RequestCode, ResponseCode
-from verniermq.kernel.errors import PeerUnreachable, RemotingError, TopicNotFound, UnexpectedAnswer
-from verniermq.kernel.remoting.client import connect
-from verniermq.kernel.remoting.command import Command, request_name
-from verniermq.kernel.remoting.connection import Connection
-from verniermq.kernel.tables.jsonfile import parse_answer
+from verniermq.kernel import (
+    Command,
+    Connection,
+    PeerUnreachable,
+    RemotingError,
+    RequestCode,
+    ResponseCode,
+    TopicNotFound,
+    UnexpectedAnswer,
+    connect,
+    parse_answer,
+    request_name,
+)
 
 MASTER: Final = "0"
 """The id of a master among the brokers of one name, as JSON has it."""
