@@ -20,9 +20,8 @@ import anyio
 import click
 import orjson
 
-from verniermq.cli.for_tests import description, run_for_tests
 from verniermq.cli.options import config_options, configuration_from
-from verniermq.cli.process import collect_garbage_rarely, raise_descriptor_limit
+from verniermq.cli.process import collect_garbage_rarely, description, raise_descriptor_limit
 from verniermq.cli.progress import progress_of, terminal
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import CONFIG_VARIABLE, Configuration
@@ -82,6 +81,8 @@ def broker(
     if given and (how := open_to_anybody(Path(given))) is not None:
         logger.warning("the configuration is not safe: %s", how)
     if for_tests:
+        from verniermq.cli.for_tests import run_for_tests
+
         anyio.run(run_for_tests, configuration, backend_options=backend_options())
     else:
         anyio.run(_run, configuration, read, ready_file, started, backend_options=backend_options())

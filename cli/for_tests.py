@@ -14,11 +14,9 @@ When our standard input ends, because the parent did, the broker ends too: no te
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -27,23 +25,13 @@ import attrs
 import orjson
 from anyio.abc import ObjectReceiveStream
 
-from verniermq.cli.process import collect_garbage_rarely
+from verniermq.cli.process import collect_garbage_rarely, description
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import Configuration
 from verniermq.testing.clock import MovableClock
 
 STOP: Final = ("stop", "")
 """What ends the broker; the empty one is the end of our standard input."""
-
-
-def description(broker: Broker) -> dict[str, Any]:
-    """What whoever started a broker wants to know of it."""
-    return {
-        "broker": broker.address,
-        "namesrv": broker.name_servers[0] if broker.name_servers else "",
-        "pid": os.getpid(),
-        "store": str(Path(broker.store.path).resolve()),
-    }
 
 
 async def run_for_tests(configuration: Configuration) -> None:

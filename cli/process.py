@@ -1,4 +1,4 @@
-"""What a broker's process asks of the system: little time for garbage, little memory, many open files."""
+"""The process of a broker: what it says of itself, and what it asks of the system."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import ctypes
 import gc
 import linecache
 import logging
+import os
+from pathlib import Path
+from typing import Any
 
+from verniermq.kernel.broker import Broker
 from verniermq.kernel.descriptors import descriptor_limit
 
 logger = logging.getLogger(__name__)
@@ -37,3 +41,13 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     except (OSError, ValueError) as error:
         logger.info("the limit of open files stays as it is limit=%d: %s", descriptor_limit(), error)
+
+
+def description(broker: Broker) -> dict[str, Any]:
+    """What whoever started a broker wants to know of it."""
+    return {
+        "broker": broker.address,
+        "namesrv": broker.name_servers[0] if broker.name_servers else "",
+        "pid": os.getpid(),
+        "store": str(Path(broker.store.path).resolve()),
+    }
