@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import time
 
-from verniermq.contrib.spark.cluster import expect
+from verniermq.contrib.arrow.cluster import expect
+from verniermq.contrib.arrow.wire import Wire
 from verniermq.contrib.spark.sink import batch_item
-from verniermq.contrib.spark.wire import Wire
 from verniermq.kernel import Command, RequestCode
 
 PER_REQUEST = 500

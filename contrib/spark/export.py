@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from verniermq.contrib.spark.cluster import Cluster
+from verniermq.contrib.arrow.cluster import Cluster
+from verniermq.contrib.arrow.lock import ExportLock
+from verniermq.contrib.arrow.offsets import Offsets, from_json
+from verniermq.contrib.arrow.options import ReadOptions
+from verniermq.contrib.arrow.plan import Plan
 from verniermq.contrib.spark.errors import SparkError
-from verniermq.contrib.spark.lock import ExportLock
 from verniermq.contrib.spark.losses import skipped_in
-from verniermq.contrib.spark.offsets import Offsets, from_json
-from verniermq.contrib.spark.options import ReadOptions
-from verniermq.contrib.spark.plan import Plan
 from verniermq.contrib.spark.progress import ExportProgress
 from verniermq.contrib.spark.session import session
 from verniermq.contrib.spark.tables import group_rows, write_groups, write_topics

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from verniermq.contrib.spark.offsets import Offsets, from_json
+from verniermq.contrib.arrow.offsets import Offsets, from_json
 from verniermq.contrib.spark.tables import written
 
 if TYPE_CHECKING:

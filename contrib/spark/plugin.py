@@ -19,9 +19,9 @@ import anyio.to_thread
 import attrs
 import orjson
 
+from verniermq.contrib.arrow.requests import GetQueueRanges, ReadQueueRange
 from verniermq.contrib.spark.marks import Marks
 from verniermq.contrib.spark.ranges import RangeRead
-from verniermq.contrib.spark.requests import GetQueueRanges, ReadQueueRange
 from verniermq.kernel import (
     MATCH_ALL,
     Command,

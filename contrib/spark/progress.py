@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from verniermq.contrib.spark.offsets import from_json
+from verniermq.contrib.arrow.offsets import from_json
 
 if TYPE_CHECKING:
     from verniermq.contrib.spark.losses import Skipped

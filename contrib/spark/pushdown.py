@@ -23,8 +23,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from verniermq.contrib.spark.offsets import Span
-from verniermq.contrib.spark.plan import Plan, place_of
+from verniermq.contrib.arrow.offsets import Span
+from verniermq.contrib.arrow.plan import Plan, place_of
 from verniermq.contrib.spark.source import BatchReader, read_spans
 
 

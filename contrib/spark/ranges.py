@@ -34,9 +34,8 @@ from typing import Final
 
 import attrs
 
+from verniermq.contrib.arrow.requests import ENTRY
 from verniermq.kernel import MATCH_ALL, ConsumeQueue, MessageFilter, Store, decode_record
-
-ENTRY: Final = struct.Struct(">qiq")
 
 MOST_ENTRIES: Final = 16_384
 """That one answer looks at: a third of a megabyte of the queue, read on the event loop, so it has to be little."""

@@ -25,9 +25,10 @@ import attrs
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from verniermq.contrib.spark.cluster import NEW_QUEUES, Cluster, expect
-from verniermq.contrib.spark.errors import BadOption, SparkError
-from verniermq.contrib.spark.options import WriteOptions
+from verniermq.contrib.arrow.cluster import NEW_QUEUES, Cluster, expect
+from verniermq.contrib.arrow.errors import BadOption
+from verniermq.contrib.spark.errors import SparkError
+from verniermq.contrib.spark.writing import WriteOptions
 from verniermq.kernel import AUTO_CREATE_TOPIC, MessageQueue, Property, RequestCode, format_properties
 
 if TYPE_CHECKING:

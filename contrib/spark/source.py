@@ -18,12 +18,13 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from verniermq.contrib.spark.errors import BadOption
-from verniermq.contrib.spark.offsets import Span, packed
-from verniermq.contrib.spark.options import ReadOptions, WriteOptions
-from verniermq.contrib.spark.plan import Plan, place_of, reader_of
-from verniermq.contrib.spark.schema import OPTIONAL, TYPES, arrow_schema, ddl
+from verniermq.contrib.arrow.errors import BadOption
+from verniermq.contrib.arrow.offsets import Span, packed
+from verniermq.contrib.arrow.options import ReadOptions
+from verniermq.contrib.arrow.plan import Plan, place_of, reader_of
+from verniermq.contrib.arrow.schema import OPTIONAL, TYPES, arrow_schema, ddl
 from verniermq.contrib.spark.worker import settle
+from verniermq.contrib.spark.writing import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,11 +12,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from verniermq.contrib.spark.cluster import Bounds
-from verniermq.contrib.spark.errors import DataLost
-from verniermq.contrib.spark.offsets import Offsets, as_json, from_json, limited
-from verniermq.contrib.spark.options import ReadOptions
-from verniermq.contrib.spark.plan import Plan, place_of
+from verniermq.contrib.arrow.cluster import Bounds
+from verniermq.contrib.arrow.errors import DataLost
+from verniermq.contrib.arrow.offsets import Offsets, as_json, from_json, limited
+from verniermq.contrib.arrow.options import ReadOptions
+from verniermq.contrib.arrow.plan import Plan, place_of
 from verniermq.contrib.spark.source import Nullable, partitions_of, read_spans
 from verniermq.kernel import MessageQueue
 
@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish the group's offsets, if there is a group. Spark does not call this for a stream's last batch."""
-        from verniermq.contrib.spark.cluster import Cluster
+        from verniermq.contrib.arrow.cluster import Cluster
 
         if self.options.group and isinstance(self.plan.place, Cluster):
             self.plan.place.commit(self.options.group, from_json(end))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from verniermq.contrib.spark.cluster import Cluster
-from verniermq.contrib.spark.errors import SparkError
+from verniermq.contrib.arrow.cluster import Cluster
+from verniermq.contrib.arrow.errors import TableError
 from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX, MessageQueue, RemotingError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def group_rows(cluster: Cluster, counts: dict[str, int]) -> list[dict[str, Any]]
     """How far every consumer group is, with what came back to it in this batch."""
     try:
         committed = cluster.committed()
-    except (RemotingError, SparkError):
+    except (RemotingError, TableError):
         return []  # no broker can be asked now; the messages are what counts
     rows: list[dict[str, Any]] = []
     for group, topics in sorted(committed.items()):
@@ -78,7 +78,7 @@ def group_rows(cluster: Cluster, counts: dict[str, int]) -> list[dict[str, Any]]
             queues = [MessageQueue(topic, broker, int(queue)) for broker, some in brokers.items() for queue in some]
             try:
                 ends = cluster.bounds(queues)
-            except (RemotingError, SparkError):
+            except (RemotingError, TableError):
                 continue
             done = sum(sum(some.values()) for some in brokers.values())
             end = sum(bound.high for bound in ends.values())

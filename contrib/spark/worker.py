@@ -14,9 +14,9 @@ from functools import cache
 @cache
 def settle() -> None:
     """Import what reading needs, and take all that is there now out of the garbage collector's sight."""
-    import verniermq.contrib.spark.decode
-    import verniermq.contrib.spark.fetch
-    import verniermq.contrib.spark.files  # noqa: F401
+    import verniermq.contrib.arrow.decode
+    import verniermq.contrib.arrow.fetch
+    import verniermq.contrib.arrow.files  # noqa: F401
 
     gc.collect()
     gc.freeze()

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.producing import Producing
+from tests.arrow.conftest import WITH_PLUGIN, Source, producing, shared_broker, source, topic
 from verniermq.contrib.spark.session import session
-from verniermq.testing import BrokerProcess, broker_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WITH_PLUGIN = '--set=plugins.enable=["default", "spark"]'
-
-
-@pytest.fixture(scope="session")
-def shared_broker() -> Iterator[BrokerProcess]:
-    with broker_process(None, WITH_PLUGIN) as process:
-        yield process
-
-
-@pytest.fixture
-def producing(shared_broker: BrokerProcess) -> Iterator[Producing]:
-    with Producing(shared_broker.broker) as one:
-        yield one
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses."""
-    return re.sub(r"[^\w]", "-", request.node.name.removeprefix("test_"))[:100]
+__all__ = ["WITH_PLUGIN", "Source", "producing", "shared_broker", "source", "spark", "topic"]
 
 
 @pytest.fixture(scope="session")
@@ -48,16 +28,3 @@ def spark() -> Iterator[SparkSession]:
     running.sparkContext.setLogLevel("OFF")
     yield running
     running.stop()
-
-
-Source = Callable[..., dict[str, str]]
-
-
-@pytest.fixture
-def source(shared_broker: BrokerProcess) -> Source:
-    """The options of a source, with the name server filled in."""
-
-    def options(**given: str) -> dict[str, str]:
-        return {"nameServer": shared_broker.namesrv, **given}
-
-    return options

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.arrow.producing import Producing
 from tests.spark.conftest import WITH_PLUGIN, Source
-from tests.spark.producing import Producing
-from verniermq.contrib.spark.options import READ, WRITE
-from verniermq.contrib.spark.schema import COLUMNS
+from verniermq.contrib.arrow.options import READ
+from verniermq.contrib.arrow.schema import COLUMNS
+from verniermq.contrib.spark.writing import WRITE
 from verniermq.testing import broker_process
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from tests.arrow.producing import Producing
+from tests.arrow.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
 from tests.spark.conftest import WITH_PLUGIN, Source
-from tests.spark.producing import Producing
-from tests.spark.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
 from verniermq.cli import main
+from verniermq.contrib.arrow.lock import ExportRuns
 from verniermq.contrib.spark.export import Export, ExportFailed, reason_of, run
-from verniermq.contrib.spark.lock import ExportRuns
 from verniermq.contrib.spark.progress import ExportProgress, lag_of
 from verniermq.kernel import RequestCode, ResponseCode
 from verniermq.testing import broker_process
@@ -177,7 +177,7 @@ def test_a_failure_is_told_with_its_reason(spark: SparkSession, source: Source, 
 
 
 def test_the_reason_is_found_among_stack_traces() -> None:
-    text = 'Job aborted\n  File "x.py"\nverniermq.contrib.spark.errors.DataLost: offsets 0 to 5 are lost\n\tat x'
+    text = 'Job aborted\n  File "x.py"\nverniermq.contrib.arrow.errors.DataLost: offsets 0 to 5 are lost\n\tat x'
 
     assert reason_of(text) == "offsets 0 to 5 are lost"
     assert reason_of("\n something else\n at x") == "something else"

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.arrow.records import entry
 from tests.kernel.commitlog.stores import open_store, pending
 from tests.plugins.peer import Peer
-from tests.spark.records import entry
+from verniermq.contrib.arrow.requests import ENTRY
 from verniermq.contrib.spark.plugin import Plugin
-from verniermq.contrib.spark.ranges import ENTRY, RangeRead
+from verniermq.contrib.spark.ranges import RangeRead
 from verniermq.kernel import MATCH_ALL, Broker, Command, RequestCode, ResponseCode, connect, decode_records, tags_code
 from verniermq.testing import running_broker
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.arrow.producing import Producing
 from tests.spark.conftest import Source
-from tests.spark.producing import Producing
-from verniermq.contrib.spark.schema import COLUMNS, ddl
+from verniermq.contrib.arrow.schema import COLUMNS, ddl
 from verniermq.kernel import Property
 from verniermq.testing import BrokerProcess
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.spark.producing import Producing
+from tests.arrow.producing import Producing
 from verniermq.contrib.spark.java import find_java
 from verniermq.testing import broker_process
 

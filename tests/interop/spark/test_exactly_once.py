@@ -21,8 +21,8 @@ from pathlib import Path
 import pyarrow.dataset
 import pytest
 
-from tests.spark.producing import Producing
-from verniermq.contrib.spark.wire import Wire
+from tests.arrow.producing import Producing
+from verniermq.contrib.arrow.wire import Wire
 from verniermq.kernel import RemotingError, RequestCode, ResponseCode
 from verniermq.testing import BrokerProcess, broker_process
 

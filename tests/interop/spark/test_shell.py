@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.producing import Producing
+from tests.arrow.producing import Producing
 from verniermq.testing import broker_process
 
 TOOLS = ("bash", "sh", "env", "dirname", "basename", "readlink", "cat", "ls", "ps", "nice", "uname", "tr", "head", "id")

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from verniermq.contrib.spark.properties import Ints
+from verniermq.contrib.arrow.properties import Ints
 from verniermq.kernel import CorruptRecord, decode_records
 
 SMALLEST: Final = 91

@@ -1,8 +1,10 @@
-"""The two requests of the Spark plugin: a range of a queue, and where queues begin and end."""
+"""The two requests of the plugin ``spark``: a range of a queue, and where queues begin and end."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from typing import Final
 
 import orjson
 
@@ -22,6 +24,9 @@ from verniermq.kernel.requests import (
     text,
     topic_access,
 )
+
+ENTRY: Final = struct.Struct(">qiq")
+"""Behind the records of a range, and in a consume queue's files: commit-log offset, size, tags code."""
 
 
 @request

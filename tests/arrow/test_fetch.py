@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.spark.conftest import WITH_PLUGIN, Source
-from tests.spark.producing import Producing
-from verniermq.contrib.spark.cluster import Bounds, Cluster
-from verniermq.contrib.spark.errors import BrokerGone, DataLost, NoSuchTopic, OffsetOutOfRange
-from verniermq.contrib.spark.fetch import PluginNeeded
-from verniermq.contrib.spark.offsets import Span
-from verniermq.contrib.spark.options import ReadOptions
-from verniermq.contrib.spark.plan import Plan, place_of, reader_of
+from tests.arrow.conftest import WITH_PLUGIN, Source
+from tests.arrow.producing import Producing
+from verniermq.contrib.arrow.cluster import Bounds, Cluster
+from verniermq.contrib.arrow.errors import BrokerGone, DataLost, NoSuchTopic, OffsetOutOfRange
+from verniermq.contrib.arrow.fetch import PluginNeeded
+from verniermq.contrib.arrow.offsets import Span
+from verniermq.contrib.arrow.options import ReadOptions
+from verniermq.contrib.arrow.plan import Plan, place_of, reader_of
 from verniermq.kernel import MessageQueue, RequestCode
 from verniermq.testing import BrokerProcess, broker_process
 

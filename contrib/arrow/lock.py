@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from typing import Final
 
-from verniermq.contrib.spark.errors import SparkError
+from verniermq.contrib.arrow.errors import TableError
 
 POLL_SECONDS: Final = 0.25
 WAIT_SECONDS: Final = 30.0
 
 
-class ExportRuns(SparkError):
+class ExportRuns(TableError):
     def __init__(self, lock: Path, pids: object) -> None:
         super().__init__(f"another export writes there already (processes {pids}, see {lock}); stop it first")
 
@@ -73,4 +73,4 @@ def _is_export(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"export" in words and b"spark" in words
+    return b"export" in words

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from verniermq.contrib.spark.errors import BadOption, UnknownOption
-from verniermq.contrib.spark.offsets import EARLIEST, LATEST
-from verniermq.contrib.spark.options import ReadOptions, WriteOptions
-from verniermq.contrib.spark.schema import COLUMNS
+from verniermq.contrib.arrow.errors import BadOption, UnknownOption
+from verniermq.contrib.arrow.offsets import EARLIEST, LATEST
+from verniermq.contrib.arrow.options import ReadOptions
+from verniermq.contrib.arrow.schema import COLUMNS
+from verniermq.contrib.spark.writing import WriteOptions
 from verniermq.kernel import MessageQueue
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from verniermq.contrib.spark.cluster import FIRST_PAUSE, LONGEST_PAUSE, Cluster, Refused, expect
-from verniermq.contrib.spark.errors import BrokerGone, DataLost, SparkError
-from verniermq.contrib.spark.offsets import Span
-from verniermq.contrib.spark.options import ReadOptions
-from verniermq.contrib.spark.requests import ReadQueueRange
-from verniermq.contrib.spark.wire import Wire
+from verniermq.contrib.arrow.cluster import FIRST_PAUSE, LONGEST_PAUSE, Cluster, Refused, expect
+from verniermq.contrib.arrow.errors import BrokerGone, DataLost, TableError
+from verniermq.contrib.arrow.offsets import Span
+from verniermq.contrib.arrow.options import ReadOptions
+from verniermq.contrib.arrow.requests import ReadQueueRange
+from verniermq.contrib.arrow.wire import Wire
 from verniermq.kernel import Command, RemotingError, RequestCode, ResponseCode
 from verniermq.kernel.requests import PullMessage
 
@@ -40,7 +40,7 @@ class Chunk:
     next_offset: int
 
 
-class PluginNeeded(SparkError):
+class PluginNeeded(TableError):
     def __init__(self, address: str) -> None:
         super().__init__(
             f'the broker at {address} does not serve ranges: add "spark" to enable in [plugins] of its broker.toml, '
@@ -66,8 +66,8 @@ class Fetcher:
             DataLost: some are not there any more, and that matters.
             BrokerGone: the broker did not come back in time.
         """
-        from verniermq.contrib.spark.decode import decode_columns
-        from verniermq.contrib.spark.tags import TagTest
+        from verniermq.contrib.arrow.decode import decode_columns
+        from verniermq.contrib.arrow.tags import TagTest
 
         test = TagTest.of(self._options)
         wanted = test.with_tags(columns)

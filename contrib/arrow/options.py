@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 import attrs
 import orjson
 
-from verniermq.contrib.spark.errors import BadOption, UnknownOption
-from verniermq.contrib.spark.offsets import EARLIEST, LATEST, Offsets, from_json
-from verniermq.contrib.spark.schema import COLUMNS
+from verniermq.contrib.arrow.errors import BadOption, UnknownOption
+from verniermq.contrib.arrow.offsets import EARLIEST, LATEST, Offsets, from_json
+from verniermq.contrib.arrow.schema import COLUMNS
 from verniermq.kernel import MAX_BODY, MessageQueue, is_system_topic, parse_address
 
 Value = TypeVar("Value")
@@ -30,12 +30,11 @@ READ: Final = (
     "expressionType", "columns", "pushFilters", "path", "reader", "chunkSize", "retryTimeout", "decompress",
     "maxBodySize", "checkCrc", "group",
 )  # fmt: skip
-WRITE: Final = ("nameServer", "topic", "producerGroup", "batchSize", "retryTimeout", "writeId", "checkpointLocation")
 OF_SPARK: Final = ("checkpointLocation", "__datasource_name__")
 """Options that Spark itself puts among ours."""
 
 
-class _Options:
+class GivenOptions:
     """Options by name, whatever their case, as the types that they should have."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
@@ -152,7 +151,7 @@ class ReadOptions:
             UnknownOption: there is no such option.
             BadOption: a value is wrong, or does not go with another.
         """
-        options = _Options(given, READ)
+        options = GivenOptions(given, READ)
         group = options.text("group")
         if streaming and ({"endingOffsets", "endingTimestamp"} & options.values.keys()):
             raise BadOption("endingOffsets", options.text("endingOffsets"), "nothing: a stream has no end")
@@ -181,33 +180,7 @@ class ReadOptions:
         )
 
 
-@attrs.frozen
-class WriteOptions:
-    name_servers: tuple[str, ...]
-    topic: str
-    producer_group: str
-    batch_bytes: int
-    retry_seconds: float
-    write_id: str
-
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """
-        Raises:
-            UnknownOption, BadOption: as for reading.
-        """
-        options = _Options(given, WRITE)
-        return cls(
-            name_servers=options.name_servers(),
-            topic=options.text("topic"),
-            producer_group=options.text("producerGroup", "spark"),
-            batch_bytes=options.number("batchSize", MIB // 2, least=1),
-            retry_seconds=options.seconds("retryTimeout", 30.0),
-            write_id=options.text("writeId"),
-        )
-
-
-def _topics(options: _Options) -> Topics:
+def _topics(options: GivenOptions) -> Topics:
     given = [name for name in ("subscribe", "subscribePattern", "assign") if options.text(name).strip()]
     if len(given) != 1:
         expected = f"one of subscribe, subscribePattern or assign; given: {', '.join(given) or 'none'}"
@@ -234,7 +207,7 @@ def _topics(options: _Options) -> Topics:
     return Topics(queues=tuple(queues))
 
 
-def _offsets(options: _Options, name: str, default: int) -> Offsets | int:
+def _offsets(options: GivenOptions, name: str, default: int) -> Offsets | int:
     def convert(text: str) -> Offsets | int:
         word = {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())
         return from_json(_json(text)) if word is None else word
@@ -251,12 +224,12 @@ def _json(text: str) -> Any:
         raise ValueError(f"no JSON: {error}") from None
 
 
-def _expression(options: _Options) -> str:
+def _expression(options: GivenOptions) -> str:
     text = options.text("subExpression").strip()
     return "" if text == "*" else text
 
 
-def _choice(options: _Options, name: str, choices: tuple[str, ...]) -> str:
+def _choice(options: GivenOptions, name: str, choices: tuple[str, ...]) -> str:
     value = options.text(name, choices[0])
     for choice in choices:
         if value.lower() == choice.lower():
@@ -264,7 +237,7 @@ def _choice(options: _Options, name: str, choices: tuple[str, ...]) -> str:
     raise BadOption(name, value, " or ".join(choices))
 
 
-def _columns(options: _Options) -> tuple[str, ...]:
+def _columns(options: GivenOptions) -> tuple[str, ...]:
     chosen = options.names("columns")
     known = {name.lower(): name for name in COLUMNS}
     for name in chosen:

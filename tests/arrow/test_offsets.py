@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verniermq.contrib.spark.offsets import Span, as_json, from_json, limited, packed, split
+from verniermq.contrib.arrow.offsets import Span, as_json, from_json, limited, packed, split
 from verniermq.kernel import MessageQueue
 
 QUEUES = st.builds(MessageQueue, st.sampled_from(["orders", "paid"]), st.sampled_from(["a", "b"]), st.integers(0, 3))

@@ -14,11 +14,11 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from verniermq.contrib.spark.cluster import Bounds
-from verniermq.contrib.spark.errors import BadOption, DataLost, NoSuchTopic
-from verniermq.contrib.spark.offsets import Span
-from verniermq.contrib.spark.options import ReadOptions
-from verniermq.contrib.spark.ranges import ENTRY
+from verniermq.contrib.arrow.cluster import Bounds
+from verniermq.contrib.arrow.errors import BadOption, DataLost, NoSuchTopic
+from verniermq.contrib.arrow.offsets import Span
+from verniermq.contrib.arrow.options import ReadOptions
+from verniermq.contrib.arrow.requests import ENTRY
 from verniermq.kernel import MessageQueue
 
 if TYPE_CHECKING:
@@ -197,8 +197,8 @@ class FileReader:
         Raises:
             DataLost: messages are not there any more, and that matters.
         """
-        from verniermq.contrib.spark.decode import decode_columns
-        from verniermq.contrib.spark.tags import TagTest
+        from verniermq.contrib.arrow.decode import decode_columns
+        from verniermq.contrib.arrow.tags import TagTest
 
         test = TagTest.of(self._options)
         position = span.begin
@@ -227,7 +227,7 @@ class FileReader:
             return 0, []
         import numpy as np
 
-        from verniermq.contrib.spark.places import parse_places
+        from verniermq.contrib.arrow.places import parse_places
 
         places, sizes = parse_places(entries)
         ends = places + sizes

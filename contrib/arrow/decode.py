@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from verniermq.contrib.spark.compression import decompress_bodies
-from verniermq.contrib.spark.places import SMALLEST, corrupt, find_records, parse_entries
-from verniermq.contrib.spark.properties import Bytes, Ints, Properties, are_alike, gather
-from verniermq.contrib.spark.schema import COLUMNS, arrow_schema
+from verniermq.contrib.arrow.compression import decompress_bodies
+from verniermq.contrib.arrow.places import SMALLEST, corrupt, find_records, parse_entries
+from verniermq.contrib.arrow.properties import Bytes, Ints, Properties, are_alike, gather
+from verniermq.contrib.arrow.schema import COLUMNS, arrow_schema
 from verniermq.kernel import MAX_BODY, CorruptRecord, java_hash, unpack_host
 
 MAGIC_V1: Final = 0xDAA320A7

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from verniermq.contrib.spark.cluster import Bounds, Cluster
-from verniermq.contrib.spark.errors import DataLost, NoSuchTopic, OffsetOutOfRange
-from verniermq.contrib.spark.offsets import EARLIEST, LATEST, Offsets, Span, split
-from verniermq.contrib.spark.options import ReadOptions
+from verniermq.contrib.arrow.cluster import Bounds, Cluster
+from verniermq.contrib.arrow.errors import DataLost, NoSuchTopic, OffsetOutOfRange
+from verniermq.contrib.arrow.offsets import EARLIEST, LATEST, Offsets, Span, split
+from verniermq.contrib.arrow.options import ReadOptions
 from verniermq.kernel import MessageQueue
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Reader(Protocol):
 
 def place_of(options: ReadOptions) -> Place:
     if options.path:
-        from verniermq.contrib.spark.files import StoreFiles
+        from verniermq.contrib.arrow.files import StoreFiles
 
         return StoreFiles(options.path)
     return Cluster(options.name_servers, options.retry_seconds)
@@ -50,10 +50,10 @@ def place_of(options: ReadOptions) -> Place:
 
 def reader_of(options: ReadOptions) -> Reader:
     if options.path:
-        from verniermq.contrib.spark.files import FileReader
+        from verniermq.contrib.arrow.files import FileReader
 
         return FileReader(options)
-    from verniermq.contrib.spark.fetch import Fetcher
+    from verniermq.contrib.arrow.fetch import Fetcher
 
     return Fetcher(options)
 

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 import attrs
 import orjson
 
-from verniermq.contrib.spark.errors import BrokerGone, NoSuchTopic, SparkError
-from verniermq.contrib.spark.wire import Wire
+from verniermq.contrib.arrow.errors import BrokerGone, NoSuchTopic, TableError
+from verniermq.contrib.arrow.wire import Wire
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
     Command,
@@ -47,7 +47,7 @@ class Bounds:
     high: int
 
 
-class Refused(SparkError):
+class Refused(TableError):
     """A broker or a name server answered no; trying again would not help."""
 
     def __init__(self, address: str, code: int, answer: Command) -> None:

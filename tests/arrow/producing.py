@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from verniermq.contrib.spark.wire import Wire
+from verniermq.contrib.arrow.wire import Wire
 from verniermq.kernel import RequestCode, ResponseCode, format_properties
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from verniermq.contrib.spark.options import ReadOptions
+from verniermq.contrib.arrow.options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.spark.records import entry, records, records_alike, rows
-from verniermq.contrib.spark.compression import BodyNotReadable
-from verniermq.contrib.spark.decode import decode_columns
-from verniermq.contrib.spark.schema import COLUMNS
+from tests.arrow.records import entry, records, records_alike, rows
+from verniermq.contrib.arrow.compression import BodyNotReadable
+from verniermq.contrib.arrow.decode import decode_columns
+from verniermq.contrib.arrow.schema import COLUMNS
 from verniermq.kernel import CorruptRecord, StoredMessage, SysFlag, encode_record, pack_host
 
 

@@ -1,0 +1,60 @@
+"""What can go wrong between topics and tables; each says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from verniermq.kernel import MessageQueue, VernierMQError, is_system_topic, nearest
+
+
+class TableError(VernierMQError):
+    """The root of this package's errors."""
+
+
+class BadOption(TableError):
+    def __init__(self, option: str, value: object, expected: str) -> None:
+        super().__init__(f"option {option!r} is {value!r}, expected {expected}")
+
+
+class UnknownOption(TableError):
+    def __init__(self, option: str, known: Iterable[str]) -> None:
+        super().__init__(f"format('verniermq') has no option {option!r}; {nearest(option, known)}")
+
+
+class NoSuchTopic(TableError):
+    def __init__(self, topics: Iterable[str], name_server: str, known: Iterable[str]) -> None:
+        names = ", ".join(repr(topic) for topic in topics)
+        some = sorted(topic for topic in known if not topic.startswith("%") and not is_system_topic(topic))
+        there = f"it has {', '.join(some[:20])}{' …' if len(some) > 20 else ''}" if some else "it has no topics yet"
+        super().__init__(f"topic {names} does not exist on the name server {name_server}; {there}")
+
+
+class OffsetOutOfRange(TableError):
+    def __init__(self, queue: MessageQueue, offset: int, low: int, high: int, option: str) -> None:
+        super().__init__(
+            f"{option} has offset {offset} for {queue}, which has {low} to {high}; "
+            "use an offset in between, 'earliest' or 'latest', or set failOnDataLoss=false"
+        )
+
+
+class DataLost(TableError):
+    """Messages that should have been read are not there any more."""
+
+    def __init__(self, queue: MessageQueue, begin: int, end: int, why: str) -> None:
+        super().__init__(
+            f"offsets {begin} to {end} of {queue} are lost: {why}. To go on with what is left, set "
+            "failOnDataLoss=false; to keep more, keep files longer on the broker or read more often"
+        )
+
+
+class BrokerGone(TableError):
+    def __init__(self, what: str, seconds: float, why: object) -> None:
+        super().__init__(
+            f"{what}: tried for {seconds:g} s, the last time: {why}; "
+            "the task can be run again, and the option retryTimeout makes it wait longer"
+        )
+
+
+class NoArrow(TableError):
+    def __init__(self, why: object) -> None:
+        super().__init__(f"this needs pyarrow and numpy: pip install 'verniermq[arrow]' ({why})")
