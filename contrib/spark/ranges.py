@@ -27,7 +27,7 @@ import struct
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from sys import byteorder
 from typing import Final
@@ -35,7 +35,7 @@ from typing import Final
 import attrs
 
 from verniermq.contrib.arrow.requests import ENTRY
-from verniermq.kernel import MATCH_ALL, ConsumeQueue, MessageFilter, Store, decode_record
+from verniermq.kernel import MATCH_ALL, ConsumeQueue, MessageFilter, Store
 
 MOST_ENTRIES: Final = 16_384
 """That one answer looks at: a third of a megabyte of the queue, read on the event loop, so it has to be little."""
@@ -142,30 +142,22 @@ class RangeRead:
 
     def _filtered(self) -> RangeChunk | None:
         """The same for what passes a filter; the tag's hash decides without a look at the record."""
-        codes, test = self.wanted.tag_codes, self.wanted.test
         records: list[bytes] = []
         entries: list[bytes] = []
-        budget = self.max_bytes
-        offset = self.begin
-        for number, (position, size, code) in enumerate(ENTRY.iter_unpack(self.entries)):
-            if codes is None or code in codes:
-                if budget < size and records:
-                    break
-                record = self.store.read(position, size)
-                if record is None:
-                    return None if offset == self.begin else self._chunk(offset, records, entries)
-                if test is None or test(decode_record(record).properties):
-                    records.append(record)
-                    entries.append(self.entries[number * ENTRY.size : (number + 1) * ENTRY.size])
-                    budget -= size
-            offset += 1
-            if number % STEP == STEP - 1:
-                time.sleep(0)
-        return self._chunk(offset, records, entries)
-
-    @staticmethod
-    def _chunk(offset: int, records: Sequence[bytes], entries: Iterable[bytes]) -> RangeChunk:
-        return RangeChunk(offset, records, b"".join(entries))
+        budget, looked_at = self.max_bytes, 0
+        for start in range(0, len(self.entries), STEP * ENTRY.size):
+            step = self.entries[start : start + STEP * ENTRY.size]
+            found = self.store.matches(step, self.wanted, most=STEP, max_bytes=budget, skip_gone=False)
+            if records and found.records and sum(map(len, found.records)) > budget:
+                break  # its first record goes however large it is, but it is not the first of the answer
+            records += found.records
+            entries += [step[number * ENTRY.size : (number + 1) * ENTRY.size] for number in found.numbers]
+            budget -= sum(map(len, found.records))
+            looked_at += found.looked_at
+            if found.looked_at * ENTRY.size < len(step):
+                break
+            time.sleep(0)
+        return RangeChunk(self.begin + looked_at, records, b"".join(entries)) if looked_at else None
 
 
 def _position(entries: bytes, number: int) -> int:

@@ -8,16 +8,15 @@ makes us look into a record.
 from __future__ import annotations
 
 import logging
-import struct
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
-from verniermq.kernel.commitlog.record import properties_of
-from verniermq.kernel.errors import CorruptRecord, NoPermission, QueueOutOfRange, RequestRefused
+from verniermq.kernel.dispatch.consumequeue import ENTRY
+from verniermq.kernel.errors import NoPermission, QueueOutOfRange, RequestRefused
 from verniermq.kernel.handlers.longpoll import HeldPull
 from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.maybe import then
@@ -32,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 TESTED_PER_PULL: Final = 256
 """Messages that one pull has its filter test: an expression may be long, and everybody else waits meanwhile."""
-
-_ENTRY: Final = struct.Struct(">qiq")
 
 
 @attrs.frozen
@@ -182,7 +179,7 @@ class PullHandler:
         entries = queue.read(pull.offset, min(look_at, queue.max_offset - pull.offset))
         if int.from_bytes(entries[:8], "big") >= self._store.fresh_from:
             return None  # and so are those behind it
-        found = _ENTRY.iter_unpack(entries)
+        found = ENTRY.iter_unpack(entries)
         places = [(position, size) for position, size, code in found if codes is None or code in codes]
         return self._store.fetching(places if pull.filter.test is not None else places[:wanted])
 
@@ -198,36 +195,17 @@ class PullHandler:
         queue = self._store.queue(pull.topic, pull.queue_id)
         assert queue is not None  # the caller saw it
         wanted = max(1, min(pull.max_messages, self._limits.max_messages))
-        codes, test = pull.filter.tag_codes, pull.filter.test
-        look_at = self._look_at(pull, wanted)
-        read, damage, budget = self._store.read, self._store.damage, self._limits.max_bytes
-        pieces: list[bytes] = []
+        damage, limits = self._store.damage, self._limits
+        found = self._store.matches(
+            queue.read(pull.offset, min(self._look_at(pull, wanted), high - pull.offset)),
+            pull.filter,
+            most=wanted,
+            max_bytes=limits.max_bytes,
+            check_before=damage.old_before if limits.verify_old else 0,
+        )
         remark = ""
-        offset = pull.offset
-        entries = queue.read(offset, min(look_at, high - offset))
-        # What lies in a queue lies in the log in the same order: if the first is not old, no other is.
-        is_old = self._limits.verify_old and int.from_bytes(entries[:8], "big") < damage.old_before
-        for position, size, code in _ENTRY.iter_unpack(entries):
-            if codes is None or code in codes:
-                record = None
-                if budget >= size or not pieces:
-                    record = read(position, size)
-                elif pieces:
-                    break
-                # A record that is gone was deleted by retention while the queue still named it.
-                if record is not None and is_old and not damage.looks_whole(record, position):
-                    record, remark = None, f"the message at offset {offset} is damaged: {damage.why(position)}"
-                if record is not None and (test is None or self._passes(test, record, position)):
-                    pieces.append(record)
-                    budget -= size
-                    if len(pieces) == wanted:
-                        return offset + 1, pieces, remark
-            offset += 1
-        return max(offset, pull.offset + 1) if not pieces else offset, pieces, remark
-
-    def _passes(self, test: Callable[[Mapping[str, str]], bool], record: bytes, position: int) -> bool:
-        try:
-            return test(properties_of(record))
-        except CorruptRecord as error:
-            self._store.damage.note(position, error.why)
-            return False
+        if found.damaged is not None:
+            number, position = found.damaged
+            remark = f"the message at offset {pull.offset + number} is damaged: {damage.why(position)}"
+        # At least one further: an entry that cannot be read must not hold up a consumer.
+        return pull.offset + max(found.looked_at, 1), found.records, remark

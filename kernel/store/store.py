@@ -40,10 +40,11 @@ from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, Listener, TagsCoder
 from verniermq.kernel.dispatch.event import Appended, DispatchEvent
 from verniermq.kernel.errors import CannotOpenStore, CorruptRecord
-from verniermq.kernel.message import PendingMessage, StoredMessage
+from verniermq.kernel.message import MessageFilter, PendingMessage, StoredMessage
 from verniermq.kernel.store.appender import Appender
 from verniermq.kernel.store.clockchanges import ClockChanges
 from verniermq.kernel.store.maintenance import StoreMaintenance
+from verniermq.kernel.store.matches import Matches, read_matches
 from verniermq.kernel.store.recovery import Progress, Recovery
 from verniermq.kernel.store.version import StoreVersion
 
@@ -354,6 +355,30 @@ class Store:
         was not read for long has to come from the disk.
         """
         return self._log.read_many(places, limit)
+
+    def matches(
+        self,
+        entries: bytes,
+        wanted: MessageFilter,
+        *,
+        most: int,
+        max_bytes: int,
+        check_before: int = 0,
+        strict: bool = False,
+        skip_gone: bool = True,
+    ) -> Matches:
+        """The records of these entries of a queue, as :meth:`ConsumeQueue.read` gives them, that pass a filter.
+
+        At most ``most`` records and ``max_bytes`` bytes, but the first in any case. Safe in a worker thread.
+
+        :param check_before: records before this commit-log offset are checked, and left out if they are damaged
+        :param strict: they are checked as a start does, not only by size and checksum
+        :param skip_gone: whether records that are not in the log any more are passed over, or end the read
+        """
+        return read_matches(
+            self._log, self.damage, entries, wanted,
+            most=most, max_bytes=max_bytes, check_before=check_before, strict=strict, skip_gone=skip_gone,
+        )  # fmt: skip
 
     @property
     def fresh_from(self) -> int:

@@ -24,7 +24,6 @@ from verniermq.kernel import (
     decode_record,
     encode_record,
     hookspec,
-    record_properties,
 )
 from verniermq.plugins.pop.checkpoint import CheckPoint
 from verniermq.plugins.pop.handle import ORDER_QUEUE, ReceiptHandle, mark_of, retry_topic
@@ -163,32 +162,22 @@ class PopReader:
     ) -> tuple[list[bytes], list[int], int]:
         """Records that pass the filter, their offsets, and the offset after the last one of ``room`` looked at."""
         queue = self._store.queue(topic, queue_id)
-        records: list[bytes] = []
-        offsets: list[int] = []
         if queue is None or wanted <= 0 or room <= 0:
-            return records, offsets, offset
-        wish = MATCH_ALL if topic != pop.topic else pop.filter  # what is tried again has passed it before
-        budget = int(self._limits.max_bytes)
-        damage = self._store.damage
-        # What is tried again gets a new record with a new checksum, so the old one must be right.
-        must_be_whole = topic != pop.topic
-        old_before = damage.old_before if self._limits.verify_old else 0
+            return [], [], offset
+        is_retry = topic != pop.topic
+        wish = MATCH_ALL if is_retry else pop.filter  # what is tried again has passed it before
         look_at = wanted if wish is MATCH_ALL else min(self._limits.max_scan, room)
-        for position, size, code in queue.entries(offset, look_at):
-            if wish.tag_codes is None or code in wish.tag_codes:
-                if size > budget and records:
-                    break
-                record = self._store.read(position, size)
-                if record is not None and (must_be_whole or position < old_before or wish.test is not None):
-                    record = record if damage.is_whole(record, position) else None
-                if record is not None and (wish.test is None or wish.test(record_properties(record))):
-                    records.append(record)
-                    offsets.append(offset)
-                    budget -= size
-            offset += 1
-            if len(records) == wanted:
-                break
-        return records, offsets, offset
+        old_before = self._store.damage.old_before if self._limits.verify_old else 0
+        found = self._store.matches(
+            queue.read(offset, look_at),
+            wish,
+            most=wanted,
+            max_bytes=self._limits.max_bytes,
+            # What is tried again gets a new record with a new checksum, so the old one must be right.
+            check_before=self._store.end if is_retry else old_before,
+            strict=is_retry,
+        )
+        return found.records, [offset + number for number in found.numbers], offset + found.looked_at
 
     def _take_from(self, pop: Pop, taken: PopResult, topic: str, queue_id: int) -> None:
         if pop.is_ordered and self._orders.is_blocked((topic, pop.group, queue_id), pop.attempt_id):

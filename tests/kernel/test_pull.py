@@ -21,8 +21,8 @@ from verniermq.kernel import (
     TopicConfig,
     decode_records,
 )
-from verniermq.kernel.handlers import pull as pulling
 from verniermq.kernel.handlers.pull import TESTED_PER_PULL
+from verniermq.kernel.store import matches
 from verniermq.testing import running_broker
 
 
@@ -293,7 +293,7 @@ async def test_a_pull_may_be_a_lite_one() -> None:
 async def test_a_pull_has_its_filter_test_so_many_messages_and_says_how_far_it_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tested = WorkPerTurn().watch(monkeypatch, pulling, "properties_of")
+    tested = WorkPerTurn().watch(monkeypatch, matches, "properties_of")
     async with running_broker(plugins__enable=["sql"]) as broker, peer(broker.address) as client:
         broker.topics.put(TopicConfig("orders"))
         messages = [PendingMessage("orders", 0, b"", {"price": "5"}) for _ in range(TESTED_PER_PULL + 10)]
