@@ -2,7 +2,7 @@
 
 ``async with Broker(configuration) as broker:`` runs one. What comes up first goes down last: plugins are
 made, the store is opened, the listener starts, plugins hear ``broker_started``; at the end the listener
-stops, plugins hear ``broker_stopping``, tables are written, the store is closed.
+stops, plugins hear ``broker_stopping``, the log is synced, tables are written, the store is closed.
 """
 
 from __future__ import annotations
@@ -255,6 +255,14 @@ class Broker:
         self._exit.callback(self.store.close)
         self._load_tables()
         self._exit.callback(self.documents.save_now)
+        self._exit.callback(self._sync_log)
+
+    def _sync_log(self) -> None:
+        """At the stop: tables that tell what became of messages must not be on the disk before these messages are."""
+        try:
+            self.store.sync()
+        except OSError as error:
+            logger.error("the log could not be synced: %s; tables say what was on the disk before", error)
 
     def _load_tables(self) -> None:
         folder = self.store.path / "config"

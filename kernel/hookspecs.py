@@ -209,7 +209,7 @@ def messages_pulled(group: str, topic: str, queue_id: int, count: int, size: int
 def broker_stopping() -> Awaitable[None] | None:
     """The broker is about to stop: it takes no new requests, the store is still open.
 
-    Awaited in reverse order, at most 5 s each. Used by ``namesrv``, ``txn``, ``pop``, ``schedule``.
+    Awaited in reverse order, at most 5 s each. Used by ``namesrv``, ``txn``, ``pop``.
     """
 
 

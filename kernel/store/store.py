@@ -206,7 +206,7 @@ class Store:
             return
         self._appender.refusal = "the store is closed"
         try:
-            self._sync_log()
+            self.sync()
             left = self._dispatcher.unwritten
             if left <= MOST_QUEUES_AT_STOP:
                 self._dispatcher.flush()
@@ -237,10 +237,15 @@ class Store:
         Raises:
             OSError: the disk failed, now or earlier.
         """
-        self._sync_log()
+        self.sync()
         self._dispatcher.flush()
 
-    def _sync_log(self) -> None:
+    def sync(self) -> None:
+        """Make the log durable and dispatch it. Blocks; only while :meth:`run` is not running.
+
+        Raises:
+            OSError: the disk failed, now or earlier.
+        """
         if self._flusher.failed:
             raise OSError(errno.EIO, "the disk failed while it was synced before")
         self._flusher.flushed = self._log.sync()

@@ -218,7 +218,3 @@ class Plugin:
     @hookimpl
     def check_files(self, path: Path, mend: bool) -> Iterable[str]:
         return examine(path, mend=mend)
-
-    @hookimpl
-    def broker_stopping(self) -> None:
-        self._offsets.stopping = self._timers.stopping = True

@@ -9,7 +9,7 @@ The key is the level, the value the offset in queue level - 1 of ``SCHEDULE_TOPI
 
 The file is on the disk at once, a delivered message only after the log's next sync. So the file never says more
 than the log has kept: after a power cut a message may come twice, but none is missing. At an orderly stop the
-log is synced right after, and the file says everything: then none comes twice either.
+log is synced first, and the file says everything: then none comes twice either.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class DelayOffsets:
         self._version = DataVersion(now_ms)
         self._moved = 0
         self.document: Document | None = None
-        self.stopping = False
 
     def load(self, data: Mapping[str, Any]) -> None:
         self._version.load(data.get("dataVersion"))
@@ -66,7 +65,7 @@ class DelayOffsets:
         """What may be written to the disk now. Asks to be asked again while that is not everything."""
         durable = self._durable_end()
         for level, moves in self._moves.items():
-            while moves and (self.stopping or moves[0][1] <= durable):
+            while moves and moves[0][1] <= durable:
                 self._kept[level] = moves.popleft()[0]
         if any(self._moves.values()) and self.document is not None:
             self.document.touch()

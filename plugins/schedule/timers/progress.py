@@ -47,7 +47,7 @@ class TimerProgress:
         self._moves.append(((self.second, *self.done), log_end))
         self._changed()
 
-    def kept(self, durable_end: float, log_position: int, now_ms: int) -> Check:
+    def kept(self, durable_end: int, log_position: int, now_ms: int) -> Check:
         """What may be written to the disk now. Asks to be asked again while that is not everything."""
         while self._moves and self._moves[0][1] <= durable_end:
             self._kept = self._moves.popleft()[0]

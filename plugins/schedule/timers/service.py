@@ -56,7 +56,6 @@ class Timers:
     def __init__(self, broker: Context, *, window: int, file_size: int, persist_interval: float) -> None:
         self.used = anyio.Event()
         """Set by the first timed message; before it there are no files and nothing runs."""
-        self.stopping = False
         self._broker = broker
         self._clock: Clock = broker.clock
         self._delivery = Delivery(broker)
@@ -141,9 +140,7 @@ class Timers:
         if self._mending:
             return self._saved  # until the files are whole again it says what they lack
         log, store = self._files.log, self._broker.store
-        # At an orderly stop the log is synced right after this.
-        durable = inf if self.stopping else store.durable_end
-        kept = self._progress.kept(durable, log.end, self._clock.now_ms())
+        kept = self._progress.kept(store.durable_end, log.end, self._clock.now_ms())
         while (last := log.last_of_first_file) is not None:
             over = last.write_ms // SECOND + LONGEST_WINDOW < kept.second
             if not over and last.log_offset >= store.start:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import orjson
@@ -224,3 +225,30 @@ async def test_a_crash_in_the_middle_loses_nothing_that_was_acknowledged(tmp_pat
             delivered = await client.arrived("orders", 200)
 
     assert delivered == {str(number).encode() for number in range(200)}
+
+
+@pytest.mark.parametrize("properties", [{"DELAY": 1}, {"TIMER_DELAY_MS": 1000}], ids=["level", "time"])
+async def test_a_power_cut_while_the_broker_stops_loses_no_delivered_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, properties: dict[str, int]
+) -> None:
+    clock = ManualClock()
+    settings = {"store__flush_interval": "1h", "store__checkpoint_interval": "1h"}
+    async with served(tmp_path, clock, **settings) as (broker, client):
+        await client.sent("orders", b"later", **properties)
+        durable = broker.store.end
+        await clock.advance(2)
+        delivered = await client.arrived("orders", 1)
+
+        def sync() -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(broker.store._log, "sync", sync)
+    (log,) = (tmp_path / "commitlog").iterdir()
+    with log.open("r+b") as file:  # what the disk never had
+        file.seek(durable)
+        file.write(bytes(1 << 16))
+
+    async with served(tmp_path, clock, **settings) as (_, client):
+        await clock.advance(2)
+
+        assert delivered == await client.arrived("orders", 1) == {b"later"}
