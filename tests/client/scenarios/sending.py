@@ -292,7 +292,7 @@ async def a_request_is_answered_by_a_consumer(place: Place) -> None:
             await replier.reply(message, b"re: " + message.body)
 
         async with consumer:
-            replies = [await asker.request(Message(topic, body), timeout=10) for body in numbered(3)]
+            replies = [await asker.request(Message(topic, body), timeout=30) for body in numbered(3)]
 
     assert [reply.body for reply in replies] == [b"re: 0", b"re: 1", b"re: 2"]
 

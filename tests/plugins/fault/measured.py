@@ -26,6 +26,7 @@ from verniermq.client import Admin, Message, Producer
 from verniermq.kernel import Broker, ClientContext, Declaration, FaultStrategy, MessageQueue, VernierMQError, hookimpl
 from verniermq.plugins.fault import Config, make_strategy
 from verniermq.testing import running_broker
+from verniermq.testing.ports import held_port
 
 SLOW: Final = (1.0, 4.0)
 DEAD: Final = (2.0, 5.0)
@@ -47,7 +48,7 @@ class Relay:
     """Stands between clients and a broker: passes everything on, late if it is slow, not at all if it is dead."""
 
     def __init__(self) -> None:
-        self.port = 0
+        self.port = held_port(self)
         self.delay = 0.0
         self._target = 0
         self._server: asyncio.Server | None = None
@@ -57,7 +58,6 @@ class Relay:
         """Listen, on the same port as before."""
         self._target = target or self._target
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     def lead_to(self, target: int) -> None:
         self._target = target
@@ -156,8 +156,9 @@ def recording_producer(namesrv: str, strategy: str) -> Producer:
     plugins = {"enable": ["recorded"], "recorded.from": "tests.plugins.fault.measured:Plugin"}
     plugins |= {f"recorded.{name}": table for name, table in SETTINGS.items()}  # type: ignore[misc]
     return Producer(
-        f"with-{strategy}", namesrv=namesrv, fault=f"recorded {strategy}", plugins=plugins, retries=2, instance=strategy
-    )
+        f"with-{strategy}", namesrv=namesrv, fault=f"recorded {strategy}", plugins=plugins, retries=2,
+        send_timeout=30, instance=strategy,
+    )  # fmt: skip
 
 
 @attrs.define
@@ -182,7 +183,20 @@ class Outcome:
         return counts
 
 
-async def measure() -> dict[str, Outcome]:
+@attrs.define
+class Pauses:
+    """How long nothing at all went on in this process, at most: brokers look slow then that are not."""
+
+    longest: float = 0.0
+
+    async def watch(self) -> None:
+        while True:
+            before = time.monotonic()
+            await anyio.sleep(SEND_EVERY)
+            self.longest = max(self.longest, time.monotonic() - before - SEND_EVERY)
+
+
+async def measure(pauses: Pauses) -> dict[str, Outcome]:
     """Live through it, with a producer of each strategy."""
     outcomes: dict[str, Outcome] = {}
     async with cluster() as bad, AsyncExitStack() as stack:
@@ -192,11 +206,14 @@ async def measure() -> dict[str, Outcome]:
             for _ in range(12):
                 await producer.send(Message("orders", b"first"))
         started = time.monotonic()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_bad_times, bad)
-            for name, producer in producers.items():
-                outcomes[name] = Outcome([])
-                tasks.start_soon(_produce, producer, outcomes[name], started)
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(pauses.watch)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_bad_times, bad)
+                for name, producer in producers.items():
+                    outcomes[name] = Outcome([])
+                    tasks.start_soon(_produce, producer, outcomes[name], started)
+            watching.cancel_scope.cancel()
         for name, producer in producers.items():
             made = producer.host.active["recorded"].instance.made
             outcomes[name].tries = [(moment - started, broker) for moment, broker in made.tries if moment >= started]
@@ -235,7 +252,7 @@ def picture(tries: Tries) -> str:
 
 
 if __name__ == "__main__":
-    measured = anyio.run(measure)
+    measured = anyio.run(measure, Pauses())
     for name, outcome in measured.items():
         print(f"{name:16} sent {outcome.sent}, failed {outcome.failed}, tries {len(outcome.tries)}")
     Path("docs/plugins/fault-measured.svg").write_text(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from tests.plugins.fault.measured import DEAD, DURATION, SEND_EVERY, SLOW, Outcome, cluster, measure, picture
+from tests.plugins.fault.measured import DEAD, DURATION, SEND_EVERY, SLOW, Outcome, Pauses, cluster, measure, picture
 from tests.plugins.fault.simulation import STRATEGIES
 from verniermq.client import Message, Producer
 from verniermq.plugins.fault.latency import LatencyTable
@@ -13,13 +13,30 @@ from verniermq.plugins.fault.latency import LatencyTable
 LEARNING = [name for name in STRATEGIES if name != "round_robin"]
 
 
+LONGEST_PAUSE = 0.1
+"""Seconds: a strategy takes a broker for slow when an answer takes 0.3 s or more."""
+
+
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, Outcome]:
-    return anyio.run(measure)
+def measured() -> tuple[dict[str, Outcome], Pauses]:
+    pauses = Pauses()
+    outcomes = anyio.run(measure, pauses)
+    if pauses.longest > LONGEST_PAUSE:
+        outcomes = anyio.run(measure, pauses := Pauses())
+    return outcomes, pauses
 
 
-def test_no_message_is_lost_whatever_the_strategy(outcomes: dict[str, Outcome]) -> None:
-    for name, outcome in outcomes.items():
+@pytest.fixture
+def outcomes(measured: tuple[dict[str, Outcome], Pauses]) -> dict[str, Outcome]:
+    """What says something about the strategies, because the machine itself was quick enough."""
+    outcomes, pauses = measured
+    if pauses.longest > LONGEST_PAUSE:
+        pytest.skip(f"this machine paused for {pauses.longest:.2f} s while brokers had 0.3 s to answer, twice")
+    return outcomes
+
+
+def test_no_message_is_lost_whatever_the_strategy(measured: tuple[dict[str, Outcome], Pauses]) -> None:
+    for name, outcome in measured[0].items():
         assert (outcome.sent, outcome.failed) == (round(DURATION / SEND_EVERY), 0), name
 
 
