@@ -202,6 +202,14 @@ def messages_pulled(group: str, topic: str, queue_id: int, count: int, size: int
     """
 
 
+@hookspec("announcement")
+def offset_moved(group: str, topic: str, queue_id: int, asked: int, given: int) -> None:
+    """A pull asked for messages before the first or behind the last of a queue, and is told where to go on.
+
+    Retention overtook the group, or its offset is of another queue of this name. Used by ``admin``.
+    """
+
+
 # --- the end -------------------------------------------------------------------------------
 
 

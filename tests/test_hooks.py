@@ -201,6 +201,10 @@ class Plugin(Heard):
     def messages_pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
         self.note("messages_pulled", group, topic, queue_id, count)
 
+    @hookimpl
+    def offset_moved(self, group: str, topic: str, queue_id: int, asked: int, given: int) -> None:
+        self.note("offset_moved", group, topic, queue_id, asked, given)
+
     # --- the end
 
     @hookimpl
@@ -318,6 +322,7 @@ async def live(folder: Path) -> Life:
             answers["send"] = await client.send("coded", b"hello")
             await until(lambda: "messages_appended" in plugin.heard)
             answers["pull"] = await pull(client, "coded", subscription="anything")
+            await pull(client, "coded", offset=7)
             answers["own"] = await client.connection.request(Command.request(OWN_CODE, {"name": "Ada"}))
             answers["refused"] = await client.send("coded", b"hello", queue=99)
             await client.heartbeat("readers", ["coded"])
@@ -415,8 +420,9 @@ def test_hooks_get_what_they_say_they_get(life: Life) -> None:
     assert heard["request_served"][0] == (RequestCode.SEND_MESSAGE_V2, ResponseCode.FLUSH_SLAVE_TIMEOUT, None)
     assert (RequestCode.SEND_MESSAGE_V2, None, life.answers["refused"].remark) in heard["request_served"]
     assert [code for code, _, _ in heard["request_served"]] == heard["before_request"]
-    assert heard["messages_dispatched"] == [["coded"]]
+    assert heard["messages_dispatched"][0] == ["coded"]
     assert heard["messages_pulled"] == [("readers", "coded", 0, 1)]
+    assert heard["offset_moved"] == [("readers", "coded", 0, 7, 1)]
     assert heard["log_trimmed"] == [1024]
     assert heard["pop_order"] == [("orders", "readers")]
     assert heard["check_files"] == [("store", False)]

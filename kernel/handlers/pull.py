@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from verniermq.kernel import hookspecs
 from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
 from verniermq.kernel.dispatch.consumequeue import ENTRY
 from verniermq.kernel.errors import NoPermission, QueueOutOfRange, RequestRefused
@@ -161,6 +162,9 @@ class PullHandler:
             self._broker.held_pulls.missed += 1
         else:
             code, following = ResponseCode.PULL_OFFSET_MOVED, low if pull.offset < low else high
+            self._broker.host.announce(
+                hookspecs.offset_moved, pull.group, pull.topic, pull.queue_id, pull.offset, following
+            )
         ext = {
             "suggestWhichBrokerId": "0",
             "nextBeginOffset": str(following),

@@ -12,6 +12,7 @@ from typing import ClassVar
 import attrs
 
 from verniermq.kernel import (
+    OFFSET_MOVED_TOPIC,
     Context,
     Declaration,
     DispatchEvent,
@@ -19,11 +20,13 @@ from verniermq.kernel import (
     NoConfig,
     Registry,
     RequestCode,
+    TopicConfig,
     gathered,
     hookimpl,
 )
 from verniermq.plugins.admin.connections import ConnectionRequests
 from verniermq.plugins.admin.days import Days, Totals
+from verniermq.plugins.admin.moved import MovedOffsets
 from verniermq.plugins.admin.progress import ProgressRequests
 from verniermq.plugins.admin.puttimes import PutTimes
 from verniermq.plugins.admin.queues import QueueRequests
@@ -93,6 +96,7 @@ class Plugin:
     _days: Days = attrs.field(init=False)
     _put_times: PutTimes = attrs.field(init=False)
     _status: StatusRequests = attrs.field(init=False)
+    _moved: MovedOffsets = attrs.field(init=False)
     _missed: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -100,6 +104,7 @@ class Plugin:
         self._rates = Rates(clock)
         self._days = Days(clock, self._totals)
         self._put_times = PutTimes(clock.now_ms)
+        self._moved = MovedOffsets(self.broker)
         self._status = StatusRequests(self.broker, self._rates, self._days, self._put_times, self._catch_up)
 
     def setup(self, registry: Registry) -> None:
@@ -107,6 +112,8 @@ class Plugin:
             registry.handler(code, handler, CLASSES[code])
         registry.service("sample rates", partial(self._rates.run, self._before_sample))
         registry.service("midnight", self._days.run)
+        registry.topic(TopicConfig(OFFSET_MOVED_TOPIC, 1, 1), closed=True)
+        registry.service("moved offsets", self._moved.run)
 
     def _handlers(self) -> dict[int, Handler]:
         return {
@@ -182,3 +189,7 @@ class Plugin:
         self._rates.add(BROKER_GET, self.broker.cluster, count)
         if not self.broker.topics.is_system(topic):
             self._rates.add(BROKER_GET_USERS, self.broker.cluster, count)
+
+    @hookimpl
+    def offset_moved(self, group: str, topic: str, queue_id: int, asked: int, given: int) -> None:
+        self._moved.note(group, topic, queue_id, asked, given)

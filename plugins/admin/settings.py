@@ -90,6 +90,10 @@ SETTINGS: Final[dict[str, tuple[str, Kind]]] = {
     "defaultPopShareQueueNum": ("plugins.pop.default_share", NUMBER),
     "maxPopPollingSize": ("plugins.pop.max_waiting", NUMBER),
     "popPollingSize": ("plugins.pop.max_waiting_per_queue", NUMBER),
+    "popFromRetryProbability": ("plugins.pop.retry_first_percent", NUMBER),
+    "useSeparateRetryQueue": ("plugins.pop.separate_retry_queues", BOOLEAN),
+    "priorityOrderAsc": ("plugins.priority.highest_first", BOOLEAN),
+    "popFromRetryProbabilityForPriority": ("plugins.priority.retry_first_percent", NUMBER),
 }
 """RocketMQ's name → ours, and how RocketMQ writes it. The files with the same values: ``broker.toml``."""
 

@@ -20,6 +20,7 @@ from .apache import LOGGING_NOISE
 from .drivers import Driver
 from .toolchains import driver_command, java_command, server_classpath
 from .verniermq_process import VernierMQBroker
+from .wire import request
 
 TOPIC = "admin"
 CLUSTER = ("-c", "DefaultCluster")
@@ -211,6 +212,32 @@ def test_how_long_sends_take_in_all_clusters(mqadmin: MqAdmin, tmp_path: Path) -
     with running_for_ever(mqadmin, tmp_path, "clusterRT", "-c", "DefaultCluster", "-a", "2", "-i", "1") as printed:
         row = next(line.split() for line in printed if line.startswith("DefaultCluster"))
     assert row[1] == "broker-a"
+
+
+PULL_MESSAGE = 11
+PULL_OFFSET_MOVED = 21
+
+
+def test_monitoring_reports_who_is_behind_and_whose_place_is_gone(mqadmin: MqAdmin, tmp_path: Path) -> None:
+    pulled = {
+        "consumerGroup": "latecomers", "topic": TOPIC, "queueId": 0, "queueOffset": 4711, "maxMsgNums": 1, "sysFlag": 4,
+        "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+    }  # fmt: skip
+
+    def reported() -> str:
+        """It prints nothing: whatever it has to say is in the logs below the user's home."""
+        logs = "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*.log"))
+        return "\n".join(line for line in logs.splitlines() if "[MONITOR]" in line)
+
+    with running_for_ever(mqadmin, tmp_path, "startMonitoring"):
+        moved = request(mqadmin.broker.broker, PULL_MESSAGE, pulled)
+        assert moved.code == PULL_OFFSET_MOVED
+        until = time.monotonic() + 100  # the first round begins after 20 s
+        while not ("endRound" in reported() and "reportDeleteMsgsEvent" in reported()):
+            assert time.monotonic() < until, reported()
+            time.sleep(0.2)
+        assert re.search(r"reportUndoneMsgs.*consumerGroup=consumers, topic=admin, undoneMsgsTotal=\d", reported())
+        assert re.search(r"reportDeleteMsgsEvent.*consumerGroup=latecomers", reported())
 
 
 def test_epochs(mqadmin: MqAdmin) -> None:

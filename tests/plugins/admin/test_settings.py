@@ -94,6 +94,21 @@ async def test_settings_of_plugins_change_and_take_effect(tmp_path: Path) -> Non
         assert refused.code == ResponseCode.NO_PERMISSION
 
 
+async def test_the_order_of_pops_may_change(tmp_path: Path) -> None:
+    async with served(tmp_path) as (broker, client):
+        wished = {
+            "priorityOrderAsc": "false", "popFromRetryProbabilityForPriority": "7",
+            "popFromRetryProbability": "30", "useSeparateRetryQueue": "true",
+        }  # fmt: skip
+        assert (await update(client, **wished)).code == ResponseCode.SUCCESS
+
+        settings = await shown(client)
+        assert {name: settings[name] for name in wished} == wished
+        active = broker.host.active
+        assert active["priority"].instance.config.highest_first is False
+        assert active["pop"].instance.config.separate_retry_queues is True
+
+
 @pytest.mark.parametrize(
     ("name", "value", "code", "why"),
     [
