@@ -7,7 +7,7 @@ from pathlib import Path
 COLD = {
     "csv", "decimal", "difflib", "email", "hashlib", "hmac", "http", "importlib.metadata", "importlib.resources", "pdb",
     "tempfile", "unittest", "zipfile",
-    "numpy", "pyarrow", "pyspark",
+    "cryptography", "google.protobuf", "grpc", "numpy", "pyarrow", "pyspark",
     "verniermq.client", "verniermq.plugins.acl", "verniermq.plugins.allocate.registry", "verniermq.testing",
 }  # fmt: skip
 """For mistakes, for secrets, for other commands, for those who ask: each is imported where it is used."""

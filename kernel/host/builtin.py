@@ -52,6 +52,7 @@ _ON_REQUEST: Final = {
     "trace": "verniermq.plugins.sendhooks.trace:Plugin",
     "http": "verniermq.plugins.http:Plugin",
     "spark": "verniermq.contrib.spark.plugin:Plugin",
+    "grpc": "verniermq.contrib.grpc.plugin:Plugin",
 }
 
 BROKER_PLUGINS: Final = Catalogue({**_DEFAULTS, **_ON_REQUEST}, tuple(_DEFAULTS))
