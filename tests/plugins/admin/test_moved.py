@@ -10,8 +10,9 @@ import pytest
 
 from tests.kernel.pulling import pull, until
 from tests.plugins.peer import Peer, served
-from verniermq.kernel import OFFSET_MOVED_TOPIC, Broker, ManualClock, ResponseCode, decode_records
+from verniermq.kernel import OFFSET_MOVED_TOPIC, Broker, ResponseCode, decode_records
 from verniermq.plugins.admin.moved import MOST
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 
