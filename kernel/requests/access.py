@@ -36,7 +36,7 @@ class Access(NamedTuple):
     """
 
     kind: str
-    """``topic``, ``group`` or ``cluster``"""
+    """``topic``, ``group``, ``client`` (to be the one with this client id) or ``cluster``"""
     name: str
     actions: frozenset[Action]
     """The right to any of them will do."""
@@ -62,6 +62,11 @@ def topic_access(name: str, actions: frozenset[Action]) -> Access:
 
 def group_access(name: str, actions: frozenset[Action] = SUB) -> Access:
     return Access("group", name, actions)
+
+
+def client_access(client_id: str) -> Access:
+    """To be the client with this id, which replies are pushed to."""
+    return Access("client", client_id, PUB)
 
 
 def cluster_access(actions: frozenset[Action] = UPDATE) -> Access:

@@ -9,7 +9,7 @@ import orjson
 
 from verniermq.kernel.codes import RequestCode
 from verniermq.kernel.errors import InvalidParameter
-from verniermq.kernel.requests.access import PUB, SUB, Access, Finder, group_access, topic_access
+from verniermq.kernel.requests.access import PUB, SUB, Access, Finder, client_access, group_access, topic_access
 from verniermq.kernel.requests.body import json_object, objects
 from verniermq.kernel.requests.request import Request, in_body, request, text
 
@@ -55,6 +55,8 @@ class Heartbeat(Request):
             yield group_access(str(consumer.get("groupName", "")))
             for subscription in objects(consumer, "subscriptionDataSet"):
                 yield topic_access(str(subscription.get("topic", "")), SUB)
+        if self.producer_groups:
+            yield client_access(self.client_id)
 
 
 @request

@@ -4,7 +4,7 @@ Every request of a client carries an access key and a signature; a broker with t
 is right and the account may do what the request does. Accounts stand in ``broker.toml``; users are made by request and
 kept in a table, as RocketMQ 5 does it. What a request touches is said by its class; the signature is RocketMQ's own
 (``kernel/remoting/signature.py``). Read in this order: ``accounts``, ``users`` and ``policies`` (what they may do),
-``handlers`` (how users and their rights are made).
+``handlers`` (how users and their rights are made), ``clients`` (whose client id is whose).
 
 The plugin is not among the default ones. A broker without it never looks.
 """
@@ -17,12 +17,25 @@ from typing import ClassVar, Final
 
 import attrs
 
-from verniermq.kernel import Command, Connection, Context, Declaration, NoPermission, Registry, hookimpl, setting
+from verniermq.kernel import (
+    Command,
+    Connection,
+    Context,
+    Declaration,
+    NoPermission,
+    Registry,
+    RequestCode,
+    hookimpl,
+    request_name,
+    setting,
+)
 from verniermq.kernel.requests import ACCESS_KEY, Access, Caller
 from verniermq.plugins.acl.accounts import Account, Principal, any_of, are_addresses
+from verniermq.plugins.acl.clients import ClientOwners
 from verniermq.plugins.acl.handlers import REQUESTS, AuthHandlers
 from verniermq.plugins.acl.users import UserPrincipal, UserTable
 
+HEARTBEAT: Final = request_name(RequestCode.HEART_BEAT)
 NOBODY: Final = secrets.token_bytes(20)
 """What requests of unknown accounts are checked with, so that they take as long as those of known ones."""
 
@@ -52,6 +65,7 @@ class Plugin:
     _trusts: Callable[[str], bool] = attrs.field(init=False)
     _members: dict[str, Principal] = attrs.field(init=False)
     _users: UserTable = attrs.field(factory=UserTable, init=False)
+    _owners: ClientOwners = attrs.field(factory=ClientOwners, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.settings_changed(self.config)
@@ -71,11 +85,16 @@ class Plugin:
     @hookimpl
     def before_access(self, caller: Caller, wanted: Iterable[Access]) -> None:
         if self._trusts(caller.address):
+            self._claim_ids(caller, f"of {caller.address}", wanted)
             return
         member = self._identified(caller)
         if member.is_admin:
+            self._claim_ids(caller, member.key, wanted)
             return
         for kind, name, actions in wanted:
+            if kind == "client":
+                self._claim_id(name, member.key)
+                continue
             if not member.decides_about(kind, actions):
                 raise NoPermission(
                     f"{caller.request}{f' for {name!r:.140}' if name else ''} takes an administrator, and account "
@@ -85,6 +104,21 @@ class Plugin:
             why_not = member.refusal(kind, name, actions, caller.address)
             if why_not is not None:
                 raise NoPermission(why_not)
+
+    def _claim_ids(self, caller: Caller, owner: str, wanted: Iterable[Access]) -> None:
+        """Who may do everything has its client ids for itself too."""
+        if caller.request != HEARTBEAT:
+            return
+        for kind, name, _ in wanted:
+            if kind == "client":
+                self._claim_id(name, owner)
+
+    def _claim_id(self, client_id: str, owner: str) -> None:
+        holder = self._owners.claim(client_id, owner, self.broker.clock.monotonic())
+        if holder != owner:
+            raise NoPermission(
+                f"client id {client_id!r:.140} is in use by another account; give this client another instance name"
+            )
 
     def _is_admin(self, request: Command, connection: Connection) -> bool:
         """Whether a request that was let pass comes from an administrator."""

@@ -29,6 +29,7 @@ from verniermq.kernel import (
     format_properties,
     parse_offset_message_id,
 )
+from verniermq.plugins.acl.clients import MOST_PER_OWNER, ClientOwners
 from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +42,7 @@ ACCOUNTS: dict[str, Any] = {
         "secret": SECRET, "topics": {"secretT": "PUB|SUB"}, "groups": {"victimG": "PUB|SUB", "victimP": "PUB"},
     },
     "mallory": {"secret": SECRET, "topics": {"mine": "PUB|SUB"}, "groups": {"mallory": "PUB|SUB"}},
+    "answerer": {"secret": SECRET, "topics": {"DefaultCluster_REPLY_TOPIC": "PUB"}, "groups": {"p": "PUB"}},
     "open": {"secret": SECRET, "default_topic": "PUB|SUB", "default_group": "PUB|SUB"},
 }  # fmt: skip
 CLIENT = "victim@1"
@@ -76,9 +78,9 @@ class Caller:
         }  # fmt: skip
         return await self.ask(RequestCode.PULL_MESSAGE, fields)
 
-    async def join(self, *producers: str) -> Command:
+    async def join(self, *producers: str, client_id: str = "") -> Command:
         groups = [{"groupName": group} for group in producers]
-        body = {"clientID": CLIENT, "producerDataSet": groups, "consumerDataSet": []}
+        body = {"clientID": client_id or f"{self.key}@1", "producerDataSet": groups, "consumerDataSet": []}
         return await self.ask(RequestCode.HEART_BEAT, {}, orjson.dumps(body))
 
 
@@ -140,6 +142,71 @@ async def test_nobody_pushes_a_reply_to_a_client_through_a_topic_of_their_own() 
 
     assert [answer.code for answer in answers] == [ResponseCode.NO_PERMISSION] * 3
     assert pushed == []
+
+
+@pytest.mark.parametrize("key", ["mallory", "open"])
+async def test_nobody_gets_the_replies_for_another_client(key: str) -> None:
+    clock = ManualClock()
+    got: list[str] = []
+
+    def inbox(name: str) -> dict[int, Handler]:
+        def push(request: Command, connection: Connection) -> Command:
+            got.append(name)
+            return request.reply()
+
+        return {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: push}
+
+    async with (
+        attacked(clock) as broker,
+        caller(broker, key, inbox("thief")) as thief,
+        caller(broker, "answerer") as answerer,
+    ):
+
+        async def reply() -> Command:
+            properties = {"REPLY_TO_CLIENT": CLIENT, "CORRELATION_ID": "1", "MSG_TYPE": "reply", "CLUSTER": "c"}
+            text = format_properties(properties)
+            fields = {
+                "a": "p",
+                "b": "DefaultCluster_REPLY_TOPIC",
+                "c": "TBW102",
+                "d": 1,
+                "e": 0,
+                "f": 0,
+                "g": 1,
+                "h": 0,
+            }
+            return await answerer.ask(RequestCode.SEND_REPLY_MESSAGE_V2, {**fields, "i": text}, b"answer")
+
+        async with caller(broker, "victim", inbox("victim")) as first:
+            assert (await first.join("victimP")).code == 0
+            refused = [await thief.join(group, client_id=CLIENT) for group in ("mallory", "CLIENT_INNER_PRODUCER")]
+            assert (await first.join("victimP")).code == 0
+        with anyio.fail_after(30):
+            while broker.clients.producer(CLIENT) is not None:  # noqa: ASYNC110 - the socket tells
+                await anyio.sleep(0.001)
+        refused.append(await thief.join("mallory", client_id=CLIENT))  # between two connections of the victim
+        async with caller(broker, "victim", inbox("victim")) as again:
+            assert (await again.join("victimP")).code == 0
+            answered = await reply()
+        await clock.advance(3600)
+        much_later = await thief.join("mallory", client_id=CLIENT)
+
+    assert [answer.code for answer in refused] == [ResponseCode.NO_PERMISSION] * 3
+    assert "client id 'victim@1' is in use by another account" in refused[0].remark
+    assert (answered.code, got) == (0, ["victim"])
+    assert much_later.code == 0, "an id that nobody has used for long is free"
+
+
+def test_who_claims_many_client_ids_gives_up_its_own() -> None:
+    owners = ClientOwners()
+    assert owners.claim("theirs", "victim", 0.0) == "victim"
+
+    claimed = {owners.claim(f"id-{number}", "mallory", 1.0) for number in range(MOST_PER_OWNER + 100)}
+
+    assert claimed == {"mallory"}
+    assert owners.claim("theirs", "mallory", 2.0) == "victim"
+    assert owners.claim("id-0", "victim", 2.0) == "victim"
+    assert len(owners._owners) == MOST_PER_OWNER + 2
 
 
 @pytest.mark.parametrize("kind", ["plain", "half"])
