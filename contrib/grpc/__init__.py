@@ -2,6 +2,7 @@
 
 ::
 
+    port ──> front.py       TLS taken off, the client's address kept; certificate.py
     call ──> server.py      who calls, what it is told if something is wrong
              routes.py      where a topic is
              telemetry.py   what a client says of itself; clients.py: the connections that its calls are made on

@@ -11,7 +11,7 @@ import attrs
 from verniermq.kernel import ConfigError, Context, Declaration, Document, Registry, hookimpl, setting
 
 if TYPE_CHECKING:
-    from verniermq.contrib.grpc.server import GrpcServer
+    from verniermq.contrib.grpc.port import GrpcPort
 
 
 @attrs.frozen
@@ -25,23 +25,6 @@ class Config:
     )
 
 
-def make_server(broker: Context, config: Config, key: bytes) -> GrpcServer:
-    """
-    Raises:
-        ConfigError: what the plugin needs is not installed.
-    """
-    # Here, so that its settings can be listed where gRPC is not installed.
-    try:
-        from verniermq.contrib.grpc.brokers import OwnBroker
-        from verniermq.contrib.grpc.handles import Sealer
-        from verniermq.contrib.grpc.server import GrpcServer
-    except ImportError as error:
-        if error.name is None or error.name.startswith("verniermq"):
-            raise
-        raise ConfigError(f"plugin 'grpc' needs {error.name}; install it with: pip install 'verniermq[grpc]'") from None
-    return GrpcServer(OwnBroker(broker), Sealer(key), config.max_clients, config.max_calls)
-
-
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
@@ -53,15 +36,14 @@ class Plugin:
     )
     config: Config
     broker: Context
-    port: int = attrs.field(default=0, init=False)
-    """Where it listens."""
-    _server: GrpcServer = attrs.field(init=False)
+    _port: GrpcPort = attrs.field(init=False)
     _key: bytes = attrs.field(default=b"", init=False)
     _document: Document = attrs.field(init=False)
 
     def setup(self, registry: Registry) -> None:
         self._document = registry.table("grpcReceipts", load=self._load, save=self._save, private=True)
         registry.service("renewals", self._renew)
+        registry.service("certificate", self._watch_certificate)
 
     def _load(self, data: Mapping[str, Any]) -> None:
         try:
@@ -77,24 +59,61 @@ class Plugin:
         if not self._key:
             self._key = secrets.token_bytes(32)
             self._document.touch()
-        self._server = make_server(self.broker, self.config, self._key)
+        self._port = self._make_port()
+
+    def _make_port(self) -> GrpcPort:
+        """
+        Raises:
+            ConfigError: what the plugin needs is not installed, or the certificate cannot be read.
+        """
+        # Here, so that its settings can be listed where gRPC is not installed.
+        try:
+            from verniermq.contrib.grpc.brokers import OwnBroker
+            from verniermq.contrib.grpc.port import GrpcPort
+        except ImportError as error:
+            if error.name is None or error.name.startswith("verniermq"):
+                raise
+            install = "pip install 'verniermq[grpc]'"
+            raise ConfigError(f"plugin 'grpc' needs {error.name}; install it with: {install}") from None
+        tls, remoting = self.broker.configuration.tls, self.broker.configuration.remoting
+        return GrpcPort(
+            brokers=OwnBroker(self.broker),
+            key=self._key,
+            folder=self.broker.store.path / "config",
+            host=self.broker.configuration.broker.host,
+            advertised=self.broker.host,
+            port=self.config.port,
+            certificate=tls.certificate,
+            private_key=tls.key,
+            plain_allowed=tls.mode != "enforcing",
+            handshake_seconds=tls.handshake_timeout,
+            max_connections=remoting.max_connections,
+            max_clients=self.config.max_clients,
+            max_calls=self.config.max_calls,
+        )
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._port.front.port
 
     @hookimpl
     async def broker_started(self) -> None:
-        host = self.broker.configuration.broker.host
-        self.port = await self._server.start(f"{host}:{self.config.port}")
-        self._server.routes.address = (self.broker.host, self.port)
+        await self._port.start()
 
     @hookimpl
     async def broker_stopping(self) -> None:
-        await self._server.stop()
+        await self._port.stop()
 
     async def _renew(self) -> None:
-        await self._server.renewals.run()
+        await self._port.server.renewals.run()
+
+    async def _watch_certificate(self) -> None:
+        await self._port.watch_certificate()
 
     @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
         return {
-            "grpcClients": str(len(self._server.clients)),
-            "grpcMessagesRenewed": str(len(self._server.renewals)),
+            "grpcClients": str(len(self._port.server.clients)),
+            "grpcMessagesRenewed": str(len(self._port.server.renewals)),
         }

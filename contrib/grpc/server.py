@@ -46,15 +46,14 @@ ROOM: Final = 1 << 20
 """Bytes that a request may have beside the body of its message."""
 STOP_SECONDS: Final = 2.0
 
-PeerOf = Callable[[str], tuple[str, int]]
-"""The client's address, by what gRPC takes for it."""
+PeerOf = Callable[[int], tuple[str, int]]
+"""The client's address, by the port that its connection comes from."""
 
 
-def plain_peer(peer: str) -> tuple[str, int]:
-    """``ipv4:10.0.0.5:43210`` or ``ipv6:%5B::1%5D:43210``"""
-    host, _, port = peer.partition(":")[2].rpartition(":")
-    host = host.replace("%5B", "").replace("%5D", "").strip("[]")
-    return host or "127.0.0.1", int(port) if port.isdecimal() else 0
+def port_of(peer: str) -> int:
+    """The port in what gRPC takes for a peer: ``ipv4:127.0.0.1:43210``."""
+    port = peer.rpartition(":")[2]
+    return int(port) if port.isdecimal() else 0
 
 
 @attrs.define(eq=False)
@@ -65,7 +64,7 @@ class GrpcServer:
     sealer: Sealer
     max_clients: int
     max_calls: int
-    peer_of: PeerOf = plain_peer
+    peer_of: PeerOf
     clients: ClientTable = attrs.field(init=False)
     renewals: Renewals = attrs.field(init=False)
     routes: RouteCalls = attrs.field(init=False)
@@ -133,7 +132,7 @@ class GrpcServer:
     # --- calls -----------------------------------------------------------------------------
 
     def _call(self, context: Any) -> Call:
-        return Call.of(context.invocation_metadata() or (), self.peer_of(context.peer()))
+        return Call.of(context.invocation_metadata() or (), self.peer_of(port_of(context.peer())))
 
     def _answering(self, name: str, response: Any) -> Any:
         serve = self._calls[name]

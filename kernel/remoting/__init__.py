@@ -11,8 +11,9 @@ from verniermq.kernel.remoting.command import Command, Piece, request_name
 from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler, Interceptor
 from verniermq.kernel.remoting.frame import FrameDecoder
 from verniermq.kernel.remoting.limits import RemotingLimits
+from verniermq.kernel.remoting.listener import Listener
 from verniermq.kernel.remoting.server import RemotingServer
-from verniermq.kernel.remoting.tls import Tls, load_tls
+from verniermq.kernel.remoting.tls import SharedPort, Tls, load_tls
 
 __all__ = [
     "Answer",
@@ -22,9 +23,11 @@ __all__ = [
     "Guard",
     "Handler",
     "Interceptor",
+    "Listener",
     "Piece",
     "RemotingLimits",
     "RemotingServer",
+    "SharedPort",
     "Tls",
     "connect",
     "load_tls",
