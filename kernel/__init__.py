@@ -27,6 +27,7 @@ from verniermq.kernel.config import Configuration, Duration, Size, format_durati
 from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.kernel.deadlines import Deadlines
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
+from verniermq.kernel.dispatch.run import Run, parts_of
 from verniermq.kernel.errors import (
     BadField,
     BadName,
@@ -230,6 +231,7 @@ __all__ = [
     "RequestRefused",
     "RequestTimeout",
     "ResponseCode",
+    "Run",
     "Sample",
     "Sending",
     "SharedPort",
@@ -283,6 +285,7 @@ __all__ = [
     "parse_json",
     "parse_offset_message_id",
     "parse_properties",
+    "parts_of",
     "read_within",
     "record_properties",
     "request_name",

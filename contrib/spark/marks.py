@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from verniermq.kernel import DispatchEvent, SysFlag
+from verniermq.kernel import DispatchEvent, Run, SysFlag, parts_of
 
 
 @attrs.define(slots=True, eq=False)
@@ -49,22 +49,23 @@ class Marks:
     def note(self, events: Sequence[DispatchEvent]) -> None:
         """Add a batch. Recovery announces messages again; what lies below a mark was counted already."""
         marks = self._marks
-        for event in events:
-            if event.sys_flag & SysFlag.TRANSACTION_PREPARED:
+        for part in parts_of(events):
+            if part.sys_flag & SysFlag.TRANSACTION_PREPARED:
                 continue  # prepared or rolled back: in the log, in no queue
-            key = (event.topic, event.queue_id)
+            key = (part.topic, part.queue_id)
             mark = marks.get(key)
             if mark is None:
                 mark = marks[key] = QueueMark()
-            offset = event.queue_offset
-            if offset >= mark.high:
-                mark.high = offset + 1
-                mark.messages += 1
-                mark.bytes += event.size
-                mark.stored_at = stored = event.store_timestamp
-                mark.delay_ms += stored - event.born_timestamp
-                if event.reconsume_times:
-                    mark.retried += 1
+            # Of a run too the first one tells: a run is announced when it is stored, and recovery makes none.
+            if part.queue_offset >= mark.high:
+                count = len(part) if isinstance(part, Run) else 1
+                mark.high = part.newest_queue_offset + 1
+                mark.messages += count
+                mark.bytes += part.size
+                mark.stored_at = stored = part.store_timestamp
+                mark.delay_ms += (stored - part.born_timestamp) * count
+                if part.reconsume_times:
+                    mark.retried += count
 
     def get(self, topic: str, queue_id: int) -> QueueMark:
         return self._marks.get((topic, queue_id)) or QueueMark()

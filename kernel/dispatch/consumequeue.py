@@ -34,6 +34,7 @@ from shutil import rmtree
 from verniermq.kernel.commitlog.mapped import file_name, file_starts, write_all, zero_from
 from verniermq.kernel.commitlog.record import topic_field
 from verniermq.kernel.dispatch.queuefiles import QueueFiles
+from verniermq.kernel.dispatch.run import Run
 
 ENTRY = struct.Struct(">qiq")
 ENTRY_SIZE = ENTRY.size
@@ -149,6 +150,12 @@ class ConsumeQueue:
         self.tail += ENTRY.pack(commit_log_offset, size, tags_code)
         self.max_offset += 1
         self.physical_end = commit_log_offset + size
+
+    def extend(self, run: Run) -> None:
+        """Add the entries of messages that are next."""
+        self.tail += run.queue_entries()
+        self.max_offset += len(run)
+        self.physical_end = run.end
 
     def begin_at(self, offset: int) -> None:
         """Make an empty queue begin at ``offset``, with blank entries before it in its file."""

@@ -1,8 +1,8 @@
 """From appended records to consume queues and to everybody who listens (RocketMQ: ``ReputMessageService``).
 
-An append leaves a :class:`DispatchEvent`. At the end of the loop's turn all of them are drained at once: each
-gets its consume-queue entry, then every listener gets the whole batch. So a listener that wakes a waiting
-pull can be sure that the pull will find the message.
+An append leaves a :class:`DispatchEvent`, a batch a :class:`Run`. At the end of the loop's turn all of them are drained
+at once: each message gets its consume-queue entry, then every listener gets all of them together. So a listener that
+wakes a waiting pull can be sure that the pull will find the message.
 
 After a crash recovery reads the log and calls :meth:`Dispatcher.replay` for each record: what a queue has
 already is left alone, what it lacks is added.
@@ -15,11 +15,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from verniermq.kernel.commitlog.record import WITHOUT_ENTRY
 from verniermq.kernel.dispatch.consumequeue import ENTRY_SIZE, ConsumeQueue
 from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.dispatch.queuefiles import QueueFiles
+from verniermq.kernel.dispatch.run import Dispatched, Part, Run, parts_of
 from verniermq.kernel.message import tags_code
 from verniermq.kernel.names import Property
 
@@ -41,7 +43,7 @@ class Dispatcher:
     def __init__(self, root: Path, *, queue_entries: int, open_files: int) -> None:
         self.root = root
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self.pending: list[DispatchEvent] = []
+        self.pending: list[Part] = []
         self.listeners: list[Listener] = []
         self.tags_coders: dict[str, TagsCoder] = {}
         self.dispatched = 0
@@ -111,34 +113,47 @@ class Dispatcher:
 
     def dispatch(self, end: int | None = None) -> None:
         """Tell the queues and the listeners about what was appended, up to the log offset ``end`` if given."""
-        events = self.pending
-        if end is not None and events and events[-1].end > end:
-            ready = next(i for i, event in enumerate(events) if event.end > end)
-            events, self.pending = events[:ready], events[ready:]
+        parts = self.pending
+        if end is not None and parts and parts[-1].end > end:
+            ready = next(i for i, part in enumerate(parts) if part.end > end)
+            parts, self.pending = parts[:ready], parts[ready:]
         else:
             self.pending = []
-        if not events:
+        if not parts:
             return
         queues, dirty = self.queues, self._dirty
-        without = 0
-        for event in events:
-            queue = queues.get((event.topic, event.queue_id))
-            if queue is None or event.sys_flag & WITHOUT_ENTRY or event.queue_offset != queue.max_offset:
-                without += 1  # its topic was deleted since, or it gets no entry
+        has_runs, entries = False, len(parts)
+        for part in parts:
+            queue = queues.get((part.topic, part.queue_id))
+            if isinstance(part, Run):
+                has_runs = True
+                entries += self._enter(part, queue) - 1
                 continue
-            queue.append(event.commit_log_offset, event.size, event.tags_code)
+            if queue is None or part.sys_flag & WITHOUT_ENTRY or part.queue_offset != queue.max_offset:
+                entries -= 1  # its topic was deleted since, or it gets no entry
+                continue
+            queue.append(part.commit_log_offset, part.size, part.tags_code)
             dirty.add(queue)
-        self._entries += len(events) - without
-        self.announce(events)
+        self._entries += entries
+        self.announce(Dispatched(parts) if has_runs else cast(list[DispatchEvent], parts))
+
+    def _enter(self, run: Run, queue: ConsumeQueue | None) -> int:
+        """Give a queue the entries of a run; say how many."""
+        if queue is None or run.queue_offset != queue.max_offset:
+            return 0
+        queue.extend(run)
+        self._dirty.add(queue)
+        return len(run)
 
     def announce(self, events: Sequence[DispatchEvent]) -> None:
         """Tell the listeners about messages whose queues know them."""
         if not events:
             return
-        last = events[-1]
+        parts = parts_of(events)
+        last = parts[-1]
         self.dispatched = last.end
         if last.store_timestamp < self.store_timestamp:
-            self.on_earlier(events[0].commit_log_offset)
+            self.on_earlier(parts[0].commit_log_offset)
         self.store_timestamp = last.store_timestamp
         for listener in self.listeners:
             try:

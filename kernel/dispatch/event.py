@@ -39,11 +39,12 @@ class Appended:
     @property
     def message_id(self) -> str:
         """The offset message id that the producer is answered: where the message lies, in upper-case hex."""
-        return f"{_in_hex(self.store_host)}{self.commit_log_offset:016X}"
+        return f"{in_hex(self.store_host)}{self.commit_log_offset:016X}"
 
 
 @lru_cache(maxsize=16)
-def _in_hex(store_host: bytes) -> str:
+def in_hex(store_host: bytes) -> str:
+    """A packed address as message ids have it."""
     return store_host.hex().upper()
 
 
@@ -96,6 +97,11 @@ class DispatchEvent(Appended):
         self.born_timestamp = born_timestamp
         self.body_size = body_size
         self.reconsume_times = reconsume_times
+
+    @property
+    def newest_queue_offset(self) -> int:
+        """As a run of messages says it."""
+        return self.queue_offset
 
     def __repr__(self) -> str:
         return (

@@ -20,6 +20,7 @@ import attrs
 
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.deadlines import Deadlines
+from verniermq.kernel.dispatch.run import Part, Run, count_messages, parts_of
 from verniermq.kernel.errors import Busy, RequestRefused
 from verniermq.kernel.message import MATCH_ALL, MessageFilter
 from verniermq.kernel.remoting import Connection
@@ -56,16 +57,28 @@ class HeldPull:
     resume: Callable[[], None]
     done: bool = False
 
-    def wants(self, event: DispatchEvent) -> bool:
-        if event.queue_offset < self.offset:
+    def wants(self, part: Part) -> bool:
+        """Whether it is for this message, or for one of this run."""
+        if isinstance(part, Run):
+            return self._wants_one_of(part)
+        if part.queue_offset < self.offset:
             return False
         codes, test = self.filter.tag_codes, self.filter.test
-        if codes is not None and event.tags_code not in codes:
+        if codes is not None and part.tags_code not in codes:
             return False
         try:
-            return test is None or test(event.properties)
+            return test is None or test(part.properties)
         except RequestRefused:
             return True  # the pull is told why when it looks for itself
+
+    def _wants_one_of(self, run: Run) -> bool:
+        """The same without making events, unless the filter tests properties."""
+        if run.newest_queue_offset < self.offset:
+            return False
+        codes = self.filter.tag_codes
+        if codes is not None and codes.isdisjoint(run.codes[max(self.offset - run.queue_offset, 0) :]):
+            return False
+        return self.filter.test is None or any(map(self.wants, run))
 
 
 class HeldPulls:
@@ -129,11 +142,11 @@ class HeldPulls:
         by_queue = self._by_queue
         if not by_queue:
             return
-        arrived: dict[tuple[str, int], list[DispatchEvent]] = {}
-        for event in events:
-            key = (event.topic, event.queue_id)
+        arrived: dict[tuple[str, int], list[Part]] = {}
+        for part in parts_of(events):
+            key = (part.topic, part.queue_id)
             if key in by_queue:
-                arrived.setdefault(key, []).append(event)
+                arrived.setdefault(key, []).append(part)
         if arrived:
             self._waking.begin(self._wake(arrived))
 
@@ -141,19 +154,18 @@ class HeldPulls:
         """Let the pulls of one queue look again, because its bounds changed."""
         self._waking.begin(self._answer_all(list(self._by_queue.get((topic, queue_id), ()))))
 
-    def _wake(self, arrived: dict[tuple[str, int], list[DispatchEvent]]) -> Iterator[None]:
-        for key, events in arrived.items():
-            newest = events[-1].queue_offset
-            starts = range(0, len(events) if len(events) <= MOST_EVENTS else 0, EVENTS_PER_PULL)
-            parts = [events[start : start + EVENTS_PER_PULL] for start in starts]
+    def _wake(self, arrived: dict[tuple[str, int], list[Part]]) -> Iterator[None]:
+        for key, parts in arrived.items():
+            newest = parts[-1].newest_queue_offset
+            pieces = list(_in_pieces(parts)) if count_messages(parts) <= MOST_EVENTS else []
             pulls = list(self._by_queue.get(key, ()))
-            more = _size_of_answer(events) // BYTES_PER_PULL if len(pulls) > 1 else 0
+            more = _size_of_answer(parts) // BYTES_PER_PULL if len(pulls) > 1 else 0
             for pull in pulls:
-                wanted = not parts and newest >= pull.offset
-                for part in parts:
-                    if pull.done or (wanted := any(map(pull.wants, part))):
+                wanted = not pieces and newest >= pull.offset
+                for piece in pieces:
+                    if pull.done or (wanted := any(map(pull.wants, piece))):
                         break
-                    yield
+                    yield from repeat(None, -(-count_messages(piece) // EVENTS_PER_PULL))
                 if wanted and not pull.done:
                     self._answer(pull)
                     yield from repeat(None, more)
@@ -206,7 +218,22 @@ class HeldPulls:
                 del self._by_queue[key]
 
 
-def _size_of_answer(events: Sequence[DispatchEvent]) -> int:
+def _in_pieces(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
+    """Single messages, some at a time, and each run, in their order."""
+    start = 0
+    for number, part in enumerate(parts):
+        if isinstance(part, Run) or number - start == EVENTS_PER_PULL:
+            if number > start:
+                yield parts[start:number]
+            start = number
+        if isinstance(part, Run):
+            yield parts[number : number + 1]
+            start = number + 1
+    if start < len(parts):
+        yield parts[start:]
+
+
+def _size_of_answer(parts: Sequence[Part]) -> int:
     """About how many bytes a pull is answered with that waited for these messages."""
-    sizes = [event.size for event in events]
-    return max(*sizes, min(sum(sizes), USUAL_ANSWER))
+    largest = max(max(part.sizes) if isinstance(part, Run) else part.size for part in parts)
+    return max(largest, min(sum(part.size for part in parts), USUAL_ANSWER))

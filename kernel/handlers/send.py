@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 from verniermq.kernel import hookspecs
 from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, QueueOutOfRange
+from verniermq.kernel.handlers.plainbatch import MOST_MESSAGES, Columns, PlainTexts, split
 from verniermq.kernel.handlers.sendanswer import REGION, send_answer
 from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.maybe import in_turn, then
@@ -61,6 +62,8 @@ class SendHandler:
         self._appended = broker.host.calls(hookspecs.messages_appended)
         self._confirming = broker.host.calls(hookspecs.confirm_append)
         self._targets: dict[str, SendTarget] = {}
+        self._plain_texts = PlainTexts(lambda: self._host.concerned_properties)
+        self._most_in_run = min(MOST_MESSAGES, broker.store.settings.max_batch)
         self._added = {
             Property.REGION: REGION,
             Property.TRACE_SWITCH: "true",
@@ -158,6 +161,10 @@ class SendHandler:
             raise MessageIllegal("a batch may not be a transaction; send the messages one by one")
         if len(head.body) > self._store.settings.max_message_size:
             raise MessageTooLarge(len(head.body), self._store.settings.max_message_size)
+        if not target.concerned and not self._appended and head.topic not in self._store.tags_coders:
+            columns = split(bytes(head.body), self._plain_texts, self._most_in_run)
+            if columns is not None:
+                return self._append_run(request, head, columns)
         reading = self._split(head)
         messages = list(islice(reading, MESSAGES_PER_STEP))
         if len(messages) == MESSAGES_PER_STEP:
@@ -220,15 +227,23 @@ class SendHandler:
         if self._appended:
             for message, one in zip(messages, appended, strict=True):
                 self._broker.note_appended(message, one)
-        ext = {
-            "msgId": ",".join([one.message_id for one in appended]),
-            "queueId": str(head.queue_id),
-            "queueOffset": str(appended[0].queue_offset),
-            "MSG_REGION": REGION,
-            "TRACE_ON": "true",
-        }
-        answer = request.reply(ResponseCode.SUCCESS, ext)
+        message_ids = ",".join([one.message_id for one in appended])
+        answer = request.reply(
+            ResponseCode.SUCCESS, _batch_fields(message_ids, head.queue_id, appended[0].queue_offset)
+        )
         return self._confirmed(request, answer, appended[-1]) if self._broker.must_confirm(head.properties) else answer
+
+    def _append_run(
+        self, request: Command, head: PendingMessage, columns: Columns
+    ) -> Command | Coroutine[Any, Any, Command]:
+        """The same as :meth:`_append_batch` for a plain one."""
+        run = self._store.append_run(
+            head.topic, head.queue_id, columns, sys_flag=head.sys_flag, born_timestamp=head.born_timestamp,
+            born_host=head.born_host, reconsume_times=head.reconsume_times,
+        )  # fmt: skip
+        answer = request.reply(ResponseCode.SUCCESS, _batch_fields(run.message_ids, head.queue_id, run.queue_offset))
+        confirm = self._broker.must_confirm(head.properties)
+        return self._confirmed(request, answer, run.event(len(run) - 1)) if confirm else answer
 
     def _split(self, head: PendingMessage) -> Iterator[PendingMessage]:
         """The messages of a batch: ``size, 0, 0, flag, body length, body, properties length, properties`` each."""
@@ -263,6 +278,16 @@ class SendHandler:
             position = end
         if not number:
             raise MessageIllegal("a batch without a message")
+
+
+def _batch_fields(message_ids: str, queue_id: int, queue_offset: int) -> dict[str, str]:
+    return {
+        "msgId": message_ids,
+        "queueId": str(queue_id),
+        "queueOffset": str(queue_offset),
+        "MSG_REGION": REGION,
+        "TRACE_ON": "true",
+    }
 
 
 def _check_transaction(sys_flag: int, properties: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from verniermq.kernel.dispatch.run import count_parts, dispatched, parts_of
 from verniermq.kernel.errors import VernierMQError
 from verniermq.kernel.host.hookcall import HookCall
 from verniermq.kernel.host.service import Tasks
@@ -45,6 +46,9 @@ class Feed:
         self._waiting = 0
         self._idle = anyio.Event()
         self._gathered: list[Any] = []
+        """Runs of messages are kept as such."""
+        self._size = 0
+        """How many messages that are."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self, batch: Sequence[Any]) -> None:
@@ -58,10 +62,11 @@ class Feed:
             self._gather(batch)
 
     def _gather(self, batch: Sequence[Any]) -> None:
-        self._gathered.extend(batch)
+        self._gathered.extend(parts_of(batch))
+        self._size += len(batch)
         if self._timer is None:
-            self._wait(GATHER_SECONDS if len(self._gathered) <= MOST_GATHERED else 0)
-        elif len(self._gathered) > MOST_GATHERED:
+            self._wait(GATHER_SECONDS if self._size <= MOST_GATHERED else 0)
+        elif self._size > MOST_GATHERED:
             self._timer.cancel()
             self._wait(0)
 
@@ -71,8 +76,9 @@ class Feed:
 
     def _hand_over_some(self) -> None:
         """A part of it in each turn of the loop. The more there is, the larger the part: it must not pile up."""
-        size = max(MOST_GATHERED, len(self._gathered) // 4)
-        batch, self._gathered = self._gathered[:size], self._gathered[size:]
+        count = count_parts(self._gathered, max(MOST_GATHERED, self._size // 4))
+        batch, self._gathered = dispatched(self._gathered[:count]), self._gathered[count:]
+        self._size -= len(batch)
         self._timer = None
         if self._gathered:
             self._wait(0)
@@ -83,7 +89,7 @@ class Feed:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        batch, self._gathered = self._gathered, []
+        batch, self._gathered, self._size = dispatched(self._gathered), [], 0
         self._tell_gathered(batch)
 
     def _tell_gathered(self, batch: Sequence[Any]) -> None:

@@ -15,6 +15,7 @@ from verniermq.kernel.clock import Clock
 from verniermq.kernel.commitlog.integrity import SECTOR
 from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.record import (
+    BLANK_SIZE,
     HEADS_AFTER_MAGIC,
     HOST_BITS,
     HOST_MASK,
@@ -25,6 +26,7 @@ from verniermq.kernel.commitlog.record import (
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher
 from verniermq.kernel.dispatch.event import DispatchEvent
+from verniermq.kernel.dispatch.run import Run
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, PropertiesTooLarge, StoreNotWritable
 from verniermq.kernel.message import PendingMessage, format_properties, java_hash
 from verniermq.kernel.names import Property
@@ -34,6 +36,13 @@ RECORD_SLACK = 65536
 
 _LENGTH16 = struct.Struct(">H")
 _PREFIX = SIZE_AND_MAGIC.pack
+
+Columns = tuple[Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[bytes]]
+"""Of messages for one queue: bodies, flags, properties behind their length, tags codes, unique keys, other keys."""
+
+_SHARED = {hosts: struct.Struct(f">iq{hosts[0]}sq{hosts[1]}siq").pack for hosts in HOST_BITS}
+_HEADS_OF_RUN = {hosts: struct.Struct(f">iIIiiqq{32 + sum(hosts)}si") for hosts in HOST_BITS}
+"""A record's head, of which what all records of a run share is packed already."""
 
 
 class Appender:
@@ -109,6 +118,73 @@ class Appender:
         if is_first:
             self._on_first()
         return events
+
+    def append_run(
+        self,
+        topic: str,
+        queue_id: int,
+        columns: Columns,
+        *,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> Run:
+        """The same as :meth:`append_batch` for messages of one queue, all with an entry in it, without an object each.
+
+        The properties are UTF-8 and shorter than a sector, and end as properties do.
+
+        Raises:
+            As :meth:`append_batch`.
+        """
+        if self.refusal is not None:
+            raise StoreNotWritable(self.refusal)
+        bodies, flags, texts, codes, uniques, keys = columns
+        log, now, store_host = self._log, self._now(), self.store_host
+        queue = self._queues.get((topic, queue_id)) or self._dispatcher.add_queue(topic, queue_id)
+        field, magic = queue.topic_field, queue.magic
+        hosts = (len(born_host), len(store_host))
+        sys_flag = sys_flag & ~HOST_MASK | HOST_BITS[hosts]
+        try:
+            shared = _SHARED[hosts](
+                sys_flag, born_timestamp, born_host, now, store_host, reconsume_times, 0
+            )  # fmt: skip
+            head = _HEADS_OF_RUN[hosts]
+        except struct.error as error:
+            raise MessageIllegal(f"the message does not fit into a record: {error}") from None
+        more = head.size + len(field)
+        body_sizes = list(map(len, bodies))
+        sizes = [more + body_size + len(text) for body_size, text in zip(body_sizes, texts, strict=True)]
+        if max(sizes) > self.max_message_size + RECORD_SLACK:
+            raise MessageTooLarge(max(sizes), self.max_message_size)
+        size = sum(sizes)
+        if log.end + size > log.room:
+            log.make_room(size)
+        pack = head.pack
+        offset, queue_offset = log.end, queue.next_offset
+        offsets: list[int] = []
+        parts: list[bytes] = []
+        for body, flag, text, body_size, size in zip(bodies, flags, texts, body_sizes, sizes, strict=True):
+            offsets.append(offset)
+            parts += (
+                pack(size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, offset, shared, body_size),
+                body, field, text,
+            )  # fmt: skip
+            offset += size
+            queue_offset += 1
+        prefix, parts[0] = parts[0][:BLANK_SIZE], parts[0][BLANK_SIZE:]
+        log.write(prefix, b"".join(parts))
+        run = Run(
+            topic, queue_id, queue.next_offset, offsets, sizes, codes, uniques, keys, texts, head_size=more,
+            store_timestamp=now, store_host=store_host, sys_flag=sys_flag, born_timestamp=born_timestamp,
+            reconsume_times=reconsume_times,
+        )  # fmt: skip
+        queue.next_offset = queue_offset
+        pending = self._dispatcher.pending
+        pending.append(run)
+        if len(pending) == 1:
+            self._on_first()
+        return run
 
     def _encode_batch(
         self, messages: Sequence[PendingMessage], now: int, offset: int

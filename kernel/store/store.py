@@ -39,9 +39,10 @@ from verniermq.kernel.dispatch.bytime import offset_by_time
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, Listener, TagsCoder
 from verniermq.kernel.dispatch.event import Appended, DispatchEvent
+from verniermq.kernel.dispatch.run import Run
 from verniermq.kernel.errors import CannotOpenStore, CorruptRecord
 from verniermq.kernel.message import MessageFilter, PendingMessage, StoredMessage
-from verniermq.kernel.store.appender import Appender
+from verniermq.kernel.store.appender import Appender, Columns
 from verniermq.kernel.store.clockchanges import ClockChanges
 from verniermq.kernel.store.maintenance import StoreMaintenance
 from verniermq.kernel.store.matches import Matches, read_matches
@@ -264,6 +265,27 @@ class Store:
             As :meth:`append`. The batch as a whole must fit into a segment.
         """
         return self._appender.append_batch(messages)
+
+    def append_run(
+        self,
+        topic: str,
+        queue_id: int,
+        columns: Columns,
+        *,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> Run:
+        """The same for messages of one queue in columns, see :meth:`Appender.append_run`.
+
+        Raises:
+            As :meth:`append_batch`.
+        """
+        return self._appender.append_run(
+            topic, queue_id, columns, sys_flag=sys_flag, born_timestamp=born_timestamp, born_host=born_host,
+            reconsume_times=reconsume_times,
+        )  # fmt: skip
 
     def _dispatch_soon(self) -> None:
         """The first append of a turn: have the turn's messages dispatched at its end."""

@@ -20,9 +20,11 @@ from verniermq.kernel import (
     NoConfig,
     Registry,
     RequestCode,
+    Run,
     TopicConfig,
     gathered,
     hookimpl,
+    parts_of,
 )
 from verniermq.plugins.admin.connections import ConnectionRequests
 from verniermq.plugins.admin.days import Days, Totals
@@ -158,13 +160,14 @@ class Plugin:
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         """Count per topic, once per batch and topic rather than once per message."""
         counts: dict[str, list[int]] = {}
-        for event in events:
-            count = counts.get(event.topic)
+        for part in parts_of(events):
+            number = len(part) if isinstance(part, Run) else 1
+            count = counts.get(part.topic)
             if count is None:
-                counts[event.topic] = [1, event.size]
+                counts[part.topic] = [number, part.size]
             else:
-                count[0] += 1
-                count[1] += event.size
+                count[0] += number
+                count[1] += part.size
         cluster, users, total_size = self.broker.cluster, 0, 0
         for topic, (number, size) in counts.items():
             self._rates.add(PUT_NUMS, topic, number)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from verniermq.kernel import DispatchEvent
+from verniermq.kernel import DispatchEvent, parts_of
 
 CLASSES: Final = (
     ("<=0ms", 1), ("0~10ms", 10), ("10~50ms", 50), ("50~100ms", 100), ("100~200ms", 200), ("200~500ms", 500),
@@ -40,7 +40,7 @@ class PutTimes:
         """The most messages that went into their queues together."""
 
     def __call__(self, events: Sequence[DispatchEvent]) -> None:
-        took = self._now_ms() - events[0].store_timestamp
+        took = self._now_ms() - parts_of(events)[0].store_timestamp
         count = len(events)
         self._counts[took] = self._counts.get(took, 0) + count
         if took > self.longest_ms:

@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from verniermq.kernel import Clock, Connection, Deadlines, DispatchEvent, RequestRefused, Steps
+from verniermq.kernel import Clock, Connection, Deadlines, DispatchEvent, RequestRefused, Steps, parts_of
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class HeldPops:
 
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         if self._by_topic:
-            self.wake({event.topic for event in events if event.topic in self._by_topic})
+            self.wake({part.topic for part in parts_of(events) if part.topic in self._by_topic})
 
     def wake(self, topics: Iterable[str]) -> None:
         """Let those who wait for these topics look again."""

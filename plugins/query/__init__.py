@@ -32,6 +32,7 @@ from verniermq.kernel import (
     StoredMessage,
     gathered,
     hookimpl,
+    parts_of,
     setting,
 )
 from verniermq.plugins.query.handlers import QueryHandlers
@@ -138,7 +139,7 @@ class Plugin:
         if self._behind or self._unusable is not None:
             return
         try:
-            self._index.add(events)
+            self._index.add(parts_of(events))
         except OSError as error:
             self._behind = True
             logger.error(

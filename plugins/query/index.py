@@ -23,9 +23,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from verniermq.kernel import VernierMQError, sync_directory
+from verniermq.kernel import Run, VernierMQError, sync_directory
 from verniermq.plugins.query.indexfile import IndexFile, file_size
-from verniermq.plugins.query.keys import key_hash, keys_of, topic_hash
+from verniermq.plugins.query.keys import key_hash, keys_of, keys_of_run, topic_hash
 
 logger = logging.getLogger(__name__)
 
@@ -182,8 +182,8 @@ class Index:
 
     # --- adding ----------------------------------------------------------------------------
 
-    def add(self, messages: Iterable[Indexable]) -> None:
-        """Index messages, in the log's order; those that are in already are left out.
+    def add(self, messages: Iterable[Indexable | Run]) -> None:
+        """Index messages and runs of them, in the log's order; those that are in already are left out.
 
         Raises:
             OSError: the disk has no room. What was added before is kept, and ``done`` says how far that is.
@@ -191,11 +191,15 @@ class Index:
         done = self.done
         keys: list[tuple[int, int, int]] = []
         for message in messages:
+            if isinstance(message, Run):
+                keys += [key for key in keys_of_run(message) if key[1] >= done]
+                done = max(done, message.end)
+                continue
             offset = message.commit_log_offset
             if offset >= done:
                 start, time = topic_hash(message.topic), message.store_timestamp
                 for key in keys_of(message.properties, message.sys_flag):
-                    keys.append((key_hash(start, key), offset, time))  # noqa: PERF401 - a third faster than extend
+                    keys.append((key_hash(start, key), offset, time))
                 done = offset + message.size
         while keys:
             file = self.files[-1] if self.files else None

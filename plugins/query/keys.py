@@ -15,7 +15,7 @@ from operator import mul
 from sys import byteorder
 from typing import Final
 
-from verniermq.kernel import Property, SysFlag
+from verniermq.kernel import Property, Run, SysFlag
 
 _MASK: Final = 0xFFFFFFFF
 _LONGEST: Final = 64
@@ -80,3 +80,26 @@ def keys_of(properties: Mapping[str, str], sys_flag: int = 0) -> list[str]:
     if "" in words:
         words = [word for word in words if word]
     return [unique, *words] if unique else words
+
+
+def keys_of_run(run: Run) -> list[tuple[int, int, int]]:
+    """The same for a run: the number of each key of each message, with commit-log offset and store time.
+
+    The messages of a batch have unique keys that were made one after the other, and differ in the counter alone.
+    """
+    start, time = topic_hash(run.topic), run.store_timestamp
+    found: list[tuple[int, int, int]] = []
+    head, base = b"", 0
+    for unique, keys, offset in zip(run.uniques, run.keys, run.offsets, strict=True):
+        if len(unique) in _UNIQUE_KEYS:
+            if unique[:-4] != head:
+                head = unique[:-4]
+                base = _before_counter(start, head.decode())
+            a, b, c, d = unique[-4:]
+            value = base + a * 29791 + b * 961 + c * 31 + d & _MASK
+            found.append((value if value < 1 << 31 else -value & 0x7FFFFFFF, offset, time))
+        else:
+            found.append((key_hash(start, unique.decode()), offset, time))
+        if keys:
+            found += [(key_hash(start, word), offset, time) for word in keys.decode().split(" ") if word]
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import pytest
 
 from tests.kernel.commitlog import stores
 from tests.kernel.commitlog.powercut import Recorder
-from tests.kernel.commitlog.stores import abandon, open_store, pending
+from tests.kernel.commitlog.stores import abandon, append_run, open_store, pending
 from verniermq.kernel.commitlog import mapped
-from verniermq.kernel.store import Store
+from verniermq.kernel.store import Appended, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,14 @@ async def produce(store: Store, recorder: Recorder, first: int, count: int, chan
             for i, body in enumerate(bodies, number)
         ]
         number += size
-        appended = [store.append(messages[0])] if size == 1 else store.append_batch(messages)
+        if size == 1:
+            appended: Sequence[Appended] = [store.append(messages[0])]
+        elif chance.random() < 0.5:
+            appended = store.append_batch(messages)
+        else:
+            for message in messages:
+                message.topic, message.queue_id = messages[0].topic, messages[0].queue_id
+            appended = list(append_run(store, messages[0].topic, messages[0].queue_id, bodies))
         if await store.durable(appended[-1].end) and store.waits_for_disk:
             for message, answer in zip(messages, appended, strict=True):
                 recorder.acknowledge((message.topic, message.queue_id, answer.queue_offset, bytes(message.body)))

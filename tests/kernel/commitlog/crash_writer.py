@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
-from tests.kernel.commitlog.stores import open_store, pending
+from tests.kernel.commitlog.stores import append_run, open_store, pending
 from verniermq.kernel.clock import SystemClock
 from verniermq.kernel.commitlog import mapped
 from verniermq.kernel.message import PendingMessage
@@ -30,9 +30,24 @@ def message(number: int) -> PendingMessage:
     return pending(f"T{number % 3}", number % 4, body, properties={"TAGS": "tag", "KEYS": f"key{number}"})
 
 
-def acknowledge(notes: int, numbers: list[int], appended: list[Appended]) -> None:
-    lines = [f"T{n % 3} {n % 4} {a.queue_offset} {n}\n" for n, a in zip(numbers, appended, strict=True)]
+def acknowledge(notes: int, messages: list[PendingMessage], appended: list[Appended]) -> None:
+    lines = [
+        f"{m.topic} {m.queue_id} {a.queue_offset} {bytes(m.body).partition(b':')[0].decode()}\n"
+        for m, a in zip(messages, appended, strict=True)
+    ]
     os.write(notes, "".join(lines).encode())
+
+
+def append(store: Store, messages: list[PendingMessage]) -> list[Appended]:
+    """In one of the three ways there are; as a run, all go to the queue of the first."""
+    if len(messages) == 1:
+        return [store.append(messages[0])]
+    if random.random() < 0.5:
+        return list(store.append_batch(messages))
+    first = messages[0]
+    for other in messages:
+        other.topic, other.queue_id = first.topic, first.queue_id
+    return list(append_run(store, first.topic, first.queue_id, [bytes(m.body) for m in messages]))
 
 
 async def produce(store: Store, notes: int, numbers: itertools.count[int]) -> None:
@@ -40,9 +55,9 @@ async def produce(store: Store, notes: int, numbers: itertools.count[int]) -> No
         size = random.choice([1, 1, 1, 5])
         taken = [next(numbers) for _ in range(size)]
         messages = [message(number) for number in taken]
-        appended = [store.append(messages[0])] if size == 1 else list(store.append_batch(messages))
+        appended = append(store, messages)
         if await store.durable(appended[-1].end):
-            acknowledge(notes, taken, appended)
+            acknowledge(notes, messages, appended)
         await anyio.lowlevel.checkpoint()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.config.schema import StoreSettings
+from verniermq.kernel.dispatch.run import Run
 from verniermq.kernel.message import PendingMessage, pack_host
 from verniermq.kernel.store import Store
 from verniermq.testing import ManualClock
@@ -34,6 +35,18 @@ def open_store(path: Path, **settings: Any) -> Store:
 def pending(topic: str = "T1", queue_id: int = 0, body: bytes = b"hello", **fields: Any) -> PendingMessage:
     fields.setdefault("properties", {})
     return PendingMessage(topic, queue_id, body, born_timestamp=1_700_000_000_000, born_host=BORN, **fields)
+
+
+def append_run(store: Store, topic: str, queue_id: int, bodies: list[bytes]) -> Run:
+    """Messages as a plain batch is stored."""
+    texts = [b"UNIQ_KEY\x01U%d\x02" % number for number in range(len(bodies))]
+    columns = (
+        bodies, [0] * len(bodies), [len(text).to_bytes(2, "big") + text for text in texts], [0] * len(bodies),
+        [text[9:-1] for text in texts], [b""] * len(bodies),
+    )  # fmt: skip
+    return store.append_run(
+        topic, queue_id, columns, sys_flag=0, born_timestamp=1_700_000_000_000, born_host=BORN, reconsume_times=0
+    )
 
 
 def abandon(store: Store) -> None:

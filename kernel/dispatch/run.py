@@ -1,0 +1,233 @@
+"""Messages that one append put into one queue, kept in columns: an event is made when somebody asks for it.
+
+A batch of 32 messages would otherwise cost 32 events, each with a dictionary of properties, which nearly always nobody
+looks at: the queue wants offsets, sizes and tags codes, the key index wants keys, figures want sums.
+
+::
+
+    Run          offsets  [4096, 4320, 4544]      one topic, one queue, one time, records side by side
+                 codes    [   0,  212,    0]
+                 uniques  [b"7F…00", b"7F…01", b"7F…02"]
+    Dispatched   [Run, DispatchEvent, Run]        a sequence of events, of which ``parts_of`` gives the parts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import TypeAlias, final, overload
+
+from verniermq.kernel.dispatch.event import DispatchEvent, in_hex
+from verniermq.kernel.message import parse_properties
+
+
+@final
+class Run:
+    """What was stored in a row, in one queue.
+
+    Attributes:
+        queue_offset: Of the first message; the others follow without a gap.
+        offsets, sizes: Where in the log each record lies.
+        codes: The tags code of each.
+        uniques, keys: The unique key of each, which is ASCII, and the text of its other keys, ``b""`` if there is none.
+        texts: The properties of each, as the record has them: two bytes of length, then the text.
+    """
+
+    __slots__ = (
+        "born_timestamp",
+        "codes",
+        "head_size",
+        "keys",
+        "offsets",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "sizes",
+        "store_host",
+        "store_timestamp",
+        "sys_flag",
+        "texts",
+        "topic",
+        "uniques",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        offsets: Sequence[int],
+        sizes: Sequence[int],
+        codes: Sequence[int],
+        uniques: Sequence[bytes],
+        keys: Sequence[bytes],
+        texts: Sequence[bytes],
+        *,
+        head_size: int,
+        store_timestamp: int,
+        store_host: bytes,
+        sys_flag: int,
+        born_timestamp: int,
+        reconsume_times: int,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self.offsets = offsets
+        self.sizes = sizes
+        self.codes = codes
+        self.uniques = uniques
+        self.keys = keys
+        self.texts = texts
+        self.head_size = head_size
+        """Of each record: all but its body and its properties."""
+        self.store_timestamp = store_timestamp
+        self.store_host = store_host
+        self.sys_flag = sys_flag
+        self.born_timestamp = born_timestamp
+        self.reconsume_times = reconsume_times
+
+    def __repr__(self) -> str:
+        return f"<Run {self.topic}:{self.queue_id}[{self.queue_offset}] of {len(self)} at {self.commit_log_offset}>"
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[DispatchEvent]:
+        return map(self.event, range(len(self.offsets)))
+
+    @property
+    def commit_log_offset(self) -> int:
+        """Where the first record begins."""
+        return self.offsets[0]
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends."""
+        return self.offsets[-1] + self.sizes[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all records together."""
+        return self.end - self.offsets[0]
+
+    @property
+    def newest_queue_offset(self) -> int:
+        return self.queue_offset + len(self.offsets) - 1
+
+    @property
+    def message_ids(self) -> str:
+        """The offset message ids, as the answer to a batch has them: with commas between them."""
+        host = in_hex(self.store_host)
+        return (f",{host}%016X" * len(self.offsets))[1:] % tuple(self.offsets)
+
+    def event(self, number: int) -> DispatchEvent:
+        """The event of one message."""
+        size, text = self.sizes[number], self.texts[number]
+        return DispatchEvent(
+            self.offsets[number],
+            size,
+            self.queue_id,
+            self.queue_offset + number,
+            self.store_timestamp,
+            self.store_host,
+            self.topic,
+            self.codes[number],
+            self.sys_flag,
+            0,
+            parse_properties(text[2:].decode()),
+            self.born_timestamp,
+            size - self.head_size - len(text),
+            self.reconsume_times,
+        )
+
+    def queue_entries(self) -> bytes:
+        """The entries that the consume queue gets, one behind the other."""
+        count = len(self.offsets)
+        flat = [0] * (3 * count)
+        flat[::3] = self.offsets
+        flat[1::3] = self.sizes
+        flat[2::3] = self.codes
+        return _entries(count).pack(*flat)
+
+
+@lru_cache(maxsize=64)
+def _entries(count: int) -> Struct:
+    return Struct(f">{'qiq' * count}")
+
+
+Part: TypeAlias = Run | DispatchEvent
+
+
+@final
+class Dispatched(Sequence[DispatchEvent]):
+    """Messages in the order of the log, some of them as runs."""
+
+    __slots__ = ("_length", "parts")
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+        self._length = count_messages(parts)
+
+    def __repr__(self) -> str:
+        return f"<Dispatched {self._length} messages in {len(self.parts)} parts>"
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[DispatchEvent]:
+        for part in self.parts:
+            if isinstance(part, Run):
+                yield from part
+            else:
+                yield part
+
+    @overload
+    def __getitem__(self, index: int) -> DispatchEvent: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[DispatchEvent]: ...
+
+    def __getitem__(self, index: int | slice) -> DispatchEvent | list[DispatchEvent]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        number = index + self._length if index < 0 else index
+        if 0 <= number < self._length:
+            for part in self.parts:
+                count = len(part) if isinstance(part, Run) else 1
+                if number < count:
+                    return part.event(number) if isinstance(part, Run) else part
+                number -= count
+        raise IndexError(f"there is no message {index} among {self._length}")
+
+
+def dispatched(parts: Sequence[Part]) -> Sequence[DispatchEvent]:
+    """The same as a sequence of events: itself, while it has no run."""
+    for part in parts:
+        if isinstance(part, Run):
+            return Dispatched(parts)
+    return parts  # type: ignore[return-value]  # events, then
+
+
+def parts_of(events: Sequence[DispatchEvent]) -> Sequence[Part]:
+    """The runs and single events that a sequence of events consists of: for those who know how to ask a run."""
+    return events.parts if isinstance(events, Dispatched) else events
+
+
+def count_messages(parts: Sequence[object]) -> int:
+    """How many messages there are in runs and single events."""
+    count = len(parts)
+    for part in parts:
+        if isinstance(part, Run):
+            count += len(part) - 1
+    return count
+
+
+def count_parts(parts: Sequence[object], messages: int) -> int:
+    """How many of the first parts have so many messages together, or a few more: a run is not divided."""
+    for number, part in enumerate(parts):
+        if messages <= 0:
+            return number
+        messages -= len(part) if isinstance(part, Run) else 1
+    return len(parts)

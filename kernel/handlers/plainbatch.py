@@ -1,0 +1,130 @@
+"""The messages of a plain batch, in columns: no object for each, and what is the same for many worked out once.
+
+The body of a batch is one message behind the other::
+
+    size i4 | 0 i4 | 0 i4 | flag i4 | length i4, body | length i2, properties
+
+The unique key and the keys of each message differ and are cut out of its properties; what is left is the same for
+nearly all of them, so that its tags code, and whether a plugin wants to see such a message, is looked up by the bytes.
+
+A batch is plain if it has nothing that ``SendHandler`` would have to add, change, refuse or ask plugins about. For any
+other :func:`split` has no answer, and the batch is read message by message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct, error
+from typing import Final
+
+from verniermq.kernel.commitlog.integrity import SECTOR
+from verniermq.kernel.message import java_hash, parse_properties
+from verniermq.kernel.names import Property
+
+MOST_MESSAGES: Final = 1024
+"""More than these are read in steps, so that others have their turn between them."""
+
+KEPT: Final = 4096
+"""Texts that are remembered. One has fewer than 512 bytes."""
+
+_CUT_OUT: Final = frozenset({Property.UNIQUE_KEY, Property.KEYS})
+_UNIQUE: Final = Property.UNIQUE_KEY.encode() + b"\x01"
+_KEYS: Final = Property.KEYS.encode() + b"\x01"
+_unpack_head: Final = Struct(">iqii").unpack_from
+
+Columns = tuple[list[bytes], list[int], list[bytes], list[int], list[bytes], list[bytes]]
+"""Bodies, flags, properties with their length, tags codes, unique keys, other keys."""
+
+
+class PlainTexts:
+    """What is known of properties without unique key and keys, by their bytes."""
+
+    def __init__(self, concerned: Callable[[], frozenset[str]]) -> None:
+        self._concerned = concerned
+        self._asked: frozenset[str] = frozenset()
+        self._codes: dict[bytes, int | None] = {}
+        self._usable = True
+
+    def known(self) -> dict[bytes, int | None] | None:
+        """Text → tags code, ``None`` if it is not plain; empty again when plugins want to see other properties.
+
+        ``None`` while a plugin wants to see what is cut out.
+        """
+        concerned = self._concerned()
+        if concerned is not self._asked:
+            self._asked = concerned
+            self._codes.clear()
+            self._usable = concerned.isdisjoint(_CUT_OUT)
+        return self._codes if self._usable else None
+
+    def look(self, text: bytes) -> int | None:
+        """The same for one that is not known yet."""
+        if len(self._codes) >= KEPT:
+            self._codes.clear()
+        code: int | None = None
+        try:
+            properties = parse_properties(text.decode())
+        except UnicodeDecodeError:
+            properties = {Property.UNIQUE_KEY: ""}
+        # A second unique key or second keys would be the ones that count.
+        if self._asked.isdisjoint(properties) and _CUT_OUT.isdisjoint(properties):
+            tags = properties.get(Property.TAGS)
+            code = java_hash(tags) if tags else 0
+        self._codes[text] = code
+        return code
+
+
+def split(data: bytes, texts: PlainTexts, most: int = MOST_MESSAGES) -> Columns | None:
+    """The messages of a batch; ``None`` if it is not plain, or has more than ``most`` messages."""
+    bodies: list[bytes] = []
+    flags: list[int] = []
+    tails: list[bytes] = []
+    codes: list[int] = []
+    uniques: list[bytes] = []
+    keys: list[bytes] = []
+    known, look = texts.known(), texts.look
+    position, stop = 0, len(data)
+    if known is None:
+        return None
+    try:
+        while position < stop:
+            size, _, flag, body_size = _unpack_head(data, position)
+            body = position + 20
+            body_end = body + body_size
+            position += size
+            tail = data[body_end:position]
+            length = len(tail)
+            if (
+                size != 20 + body_size + length or body_size < 0 or not 2 < length < SECTOR or tail[-1] != 2
+                or tail[0] << 8 | tail[1] != length - 2
+            ):  # fmt: skip
+                return None
+            at = tail.find(_UNIQUE)
+            end = tail.index(2, at)
+            unique = tail[at + 9 : end]
+            if at < 2 or (at > 2 and tail[at - 1] != 2) or not unique or not unique.isascii():
+                return None
+            text = tail[2:at] + tail[end + 1 :]
+            at = text.find(_KEYS)
+            if at < 0 or (at and text[at - 1] != 2):
+                keys.append(b"")
+            else:
+                end = text.index(2, at)
+                words = text[at + 5 : end]
+                if not words.isascii():
+                    words.decode()
+                keys.append(words)
+                text = text[:at] + text[end + 1 :]
+            code = known.get(text)
+            if code is None and (code := look(text)) is None:
+                return None
+            bodies.append(data[body:body_end])
+            flags.append(flag)
+            tails.append(tail)
+            codes.append(code)
+            uniques.append(unique)
+            if len(uniques) > most:
+                return None
+    except (error, ValueError, IndexError):
+        return None
+    return (bodies, flags, tails, codes, uniques, keys) if bodies else None
