@@ -151,12 +151,12 @@ class PullHandler:
         if reset is not None:
             code, following = ResponseCode.PULL_OFFSET_MOVED, reset
         elif queue is not None and low <= pull.offset < high:
-            following, pieces, remark = self._read(pull, high)
+            following, pieces, count, remark = self._read(pull, high)
             code = ResponseCode.SUCCESS if pieces else ResponseCode.PULL_RETRY_IMMEDIATELY
             self._broker.offsets.note_pull(pull.group, pull.topic, pull.queue_id, following)
             if pieces:
                 size = sum(map(len, pieces))
-                self._broker.messages_pulled(pull.group, pull.topic, pull.queue_id, len(pieces), size)
+                self._broker.messages_pulled(pull.group, pull.topic, pull.queue_id, count, size)
         elif pull.offset == high:
             code, following = ResponseCode.PULL_NOT_FOUND, high
             self._broker.held_pulls.missed += 1
@@ -194,22 +194,27 @@ class PullHandler:
         most = max(wanted, self._limits.max_scan)
         return most if pull.filter.test is None else min(most, TESTED_PER_PULL)
 
-    def _read(self, pull: Pull, high: int) -> tuple[int, list[bytes], str]:
-        """The records from an offset on that pass the filter, the offset after the last one looked at, and a remark."""
+    def _read(self, pull: Pull, high: int) -> tuple[int, list[bytes], int, str]:
+        """The offset after the last entry looked at, the records from an offset on that pass the filter, in pieces, how
+        many they are, and a remark."""
         queue = self._store.queue(pull.topic, pull.queue_id)
         assert queue is not None  # the caller saw it
         wanted = max(1, min(pull.max_messages, self._limits.max_messages))
         damage, limits = self._store.damage, self._limits
+        check_before = damage.old_before if limits.verify_old else 0
+        entries = queue.read(pull.offset, min(self._look_at(pull, wanted), high - pull.offset))
+        # What lies in a queue lies in the log in the same order: if the first is not old, no other is.
+        if pull.filter is MATCH_ALL and int.from_bytes(entries[:8], "big") >= check_before:
+            side_by_side = self._store.adjacent(entries, most=wanted, max_bytes=limits.max_bytes)
+            if side_by_side is not None:
+                pieces, count = side_by_side
+                return pull.offset + max(count, 1), pieces, count, ""
         found = self._store.matches(
-            queue.read(pull.offset, min(self._look_at(pull, wanted), high - pull.offset)),
-            pull.filter,
-            most=wanted,
-            max_bytes=limits.max_bytes,
-            check_before=damage.old_before if limits.verify_old else 0,
+            entries, pull.filter, most=wanted, max_bytes=limits.max_bytes, check_before=check_before
         )
         remark = ""
         if found.damaged is not None:
             number, position = found.damaged
             remark = f"the message at offset {pull.offset + number} is damaged: {damage.why(position)}"
         # At least one further: an entry that cannot be read must not hold up a consumer.
-        return pull.offset + max(found.looked_at, 1), found.records, remark
+        return pull.offset + max(found.looked_at, 1), found.records, len(found.records), remark

@@ -71,6 +71,33 @@ def read_matches(
     return found
 
 
+def read_adjacent(log: CommitLog, entries: bytes, *, most: int, max_bytes: int) -> tuple[list[bytes], int] | None:
+    """The same without a filter and a check, records that lie side by side in one piece: the pieces, and how many
+    records that are. ``None`` if one of them is not in the log (any more).
+    """
+    pieces: list[bytes] = []
+    count = start = stop = 0
+    for position, size, _ in ENTRY.iter_unpack(entries):
+        if count == most or (size > max_bytes and count):
+            break
+        if position != stop or not count:
+            if count:
+                piece = log.read(start, stop - start)
+                if piece is None:
+                    return None
+                pieces.append(piece)
+            start = stop = position
+        stop += size
+        max_bytes -= size
+        count += 1
+    if count:
+        piece = log.read(start, stop - start)
+        if piece is None:
+            return None
+        pieces.append(piece)
+    return pieces, count
+
+
 def _passes(test: Callable[[Mapping[str, str]], bool], record: bytes, position: int, damage: Damage) -> bool:
     try:
         return test(properties_of(record))

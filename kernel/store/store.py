@@ -45,7 +45,7 @@ from verniermq.kernel.message import MessageFilter, PendingMessage, StoredMessag
 from verniermq.kernel.store.appender import Appender, Columns
 from verniermq.kernel.store.clockchanges import ClockChanges
 from verniermq.kernel.store.maintenance import StoreMaintenance
-from verniermq.kernel.store.matches import Matches, read_matches
+from verniermq.kernel.store.matches import Matches, read_adjacent, read_matches
 from verniermq.kernel.store.recovery import Progress, Recovery
 from verniermq.kernel.store.version import StoreVersion
 
@@ -406,6 +406,13 @@ class Store:
             self._log, self.damage, entries, wanted,
             most=most, max_bytes=max_bytes, check_before=check_before, strict=strict, skip_gone=skip_gone,
         )  # fmt: skip
+
+    def adjacent(self, entries: bytes, *, most: int, max_bytes: int) -> tuple[list[bytes], int] | None:
+        """The records of these entries, those that lie side by side in one piece, and how many records that are.
+
+        As many as :meth:`matches` gives without a filter; ``None`` if one of them is gone. Safe in a worker thread.
+        """
+        return read_adjacent(self._log, entries, most=most, max_bytes=max_bytes)
 
     @property
     def fresh_from(self) -> int:

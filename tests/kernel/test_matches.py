@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -89,3 +90,47 @@ def test_a_damaged_record_is_left_out_where_it_is_checked_and_told(store: Store,
     assert (checked.numbers, checked.damaged) == ([0, 6, 9], (3, position))
     assert (trusted.numbers, trusted.damaged) == ([0, 3, 6, 9], None)
     assert store.damage.found == 1
+
+
+# --- side by side --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 7, 100])
+@pytest.mark.parametrize("max_bytes", [0, 150, 2000, 1 << 20])
+def test_records_side_by_side_are_those_that_are_read_one_by_one(tmp_path: Path, most: int, max_bytes: int) -> None:
+    store = open_store(tmp_path)
+    chance = Random(7)
+    for number in range(200):
+        for _ in range(chance.choice([1, 1, 5])):
+            store.append(pending(queue_id=number % 2, body=b"x" * chance.randrange(300)))
+    store.dispatch()
+    pieces = 0
+
+    for queue in store.queues():
+        for offset in range(0, queue.max_offset, 3):
+            some = queue.read(offset, 40)
+            adjacent = store.adjacent(some, most=most, max_bytes=max_bytes)
+            found = store.matches(some, MATCH_ALL, most=most, max_bytes=max_bytes)
+            assert adjacent is not None
+            assert (b"".join(adjacent[0]), adjacent[1]) == (b"".join(found.records), len(found.records))
+            assert adjacent[1] == found.looked_at
+            pieces += len(adjacent[0]) < adjacent[1]
+
+    assert pieces or most == 1 or max_bytes < 2000
+    store.close()
+
+
+def test_what_is_gone_is_left_to_the_plain_way(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for number in range(60):
+        store.append(pending(body=b"%d" % number * 200))
+    store.dispatch()
+    queue = store.queue("T1", 0)
+    assert queue is not None
+    some = queue.read(0, 60)
+    assert store.delete_first_segment() is not None
+
+    assert store.adjacent(some, most=100, max_bytes=1 << 20) is None
+    assert store.matches(some, MATCH_ALL, most=100, max_bytes=1 << 20).records
+    assert store.adjacent(b"", most=100, max_bytes=1 << 20) == ([], 0)
+    store.close()

@@ -38,11 +38,15 @@ def pending(topic: str = "T1", queue_id: int = 0, body: bytes = b"hello", **fiel
 
 
 def append_run(store: Store, topic: str, queue_id: int, bodies: list[bytes]) -> Run:
-    """Messages as a plain batch is stored."""
-    texts = [b"UNIQ_KEY\x01U%d\x02" % number for number in range(len(bodies))]
+    """Messages as a plain batch is stored; what stands before the colon of each body is its key."""
+    keys = [body.partition(b":")[0] for body in bodies]
+    texts = [
+        b"UNIQ_KEY\x01U%d\x02KEYS\x01%b\x02PAD\x01%b\x02" % (number, key, b"p" * (len(body) % 440 + 1))
+        for number, (key, body) in enumerate(zip(keys, bodies, strict=True))
+    ]
     columns = (
         bodies, [0] * len(bodies), [len(text).to_bytes(2, "big") + text for text in texts], [0] * len(bodies),
-        [text[9:-1] for text in texts], [b""] * len(bodies),
+        [b"U%d" % number for number in range(len(bodies))], keys,
     )  # fmt: skip
     return store.append_run(
         topic, queue_id, columns, sys_flag=0, born_timestamp=1_700_000_000_000, born_host=BORN, reconsume_times=0
