@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
     from verniermq.kernel.store import Appended
 
+LONGEST_TAG: Final = 1024
+"""Characters. A queue entry keeps a tag's hash; those of 32 KiB, pipelined, would hold the loop for a second."""
 MESSAGES_PER_STEP: Final = 256
 """Messages of a batch that are read, or that plugins see, before others have a turn."""
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
@@ -98,6 +100,8 @@ class SendHandler:
         elif queue_id >= target.queues:
             raise QueueOutOfRange(topic, queue_id, target.queues)
         properties = parse_properties(text)
+        if len(text) > LONGEST_TAG:
+            _check_tag(properties)
         if sys_flag & SysFlag.TRANSACTION_MASK:
             _check_transaction(sys_flag, properties)
         message = PendingMessage(
@@ -262,6 +266,8 @@ class SendHandler:
             except (struct.error, ValueError) as error:
                 raise MessageIllegal(f"message {number} of the batch, at byte {position}: {error}") from error
             properties = parse_properties(text)
+            if len(text) > LONGEST_TAG:
+                _check_tag(properties)
             message = PendingMessage(
                 head.topic, head.queue_id, data[position + 20 : body_end], properties, text, flag,
                 head.sys_flag, head.born_timestamp, head.born_host, head.reconsume_times,
@@ -288,6 +294,14 @@ def _batch_fields(message_ids: str, queue_id: int, queue_offset: int) -> dict[st
         "MSG_REGION": REGION,
         "TRACE_ON": "true",
     }
+
+
+def _check_tag(properties: Mapping[str, str]) -> None:
+    length = len(properties.get(Property.TAGS, ""))
+    if length > LONGEST_TAG:
+        raise MessageIllegal(
+            f"the tag has {length} characters, and {LONGEST_TAG} at most are taken; shorten it, or use a property"
+        )
 
 
 def _check_transaction(sys_flag: int, properties: Mapping[str, str]) -> None:

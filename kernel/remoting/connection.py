@@ -134,6 +134,8 @@ class Connection:
         """Its requests are served in a later turn, or when the peer has read the answers to earlier ones."""
         self._unsettled = False
         """There is something to do when its requests are served: see :meth:`_settle`."""
+        self._ended = False
+        """The peer sends nothing more; it is closed when what it sent is answered."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_full = False
         """As many requests are being worked on as may be."""
@@ -170,8 +172,14 @@ class Connection:
         self._turn.received(self, data)
 
     def eof_received(self) -> bool:
-        """The peer will send nothing more: answer what it sent, then close this side too."""
+        """The peer will send nothing more: answer what it sent, then close this side too.
+
+        That may take further turns. Inside TLS, where no connection is closed on one side only, it is done at once.
+        """
         self._turn.end()
+        if self._requests and self.accepted and self._transport.get_extra_info("sslcontext") is None:
+            self._ended = True
+            return True
         self.serve_all()
         return False
 
@@ -294,7 +302,9 @@ class Connection:
                 self._turn.will_serve(self)
             return
         self._unsettled = False
-        if self._decoder.error is not None:
+        if self._ended:
+            self.close()
+        elif self._decoder.error is not None:
             error = self._decoder.error
             logger.warning("connection closed, its bytes are no frame peer=%s reason=%s", self.peer_address, error)
             self.close()
@@ -309,7 +319,7 @@ class Connection:
             self.serve()
 
     def serve_all(self) -> None:
-        """Serve at once what waits for its turn: the peer will send nothing more, or the server stops."""
+        """Serve at once what waits for its turn: the connection or the server ends."""
         while self._requests and not self._paused and not self.closed:
             self._waits = False
             self.serve()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.plugins.peer import Peer, peer
 from verniermq.kernel import Perm, RequestCode, ResponseCode, TopicConfig, format_properties, parse_offset_message_id
+from verniermq.kernel.handlers.send import LONGEST_TAG
 from verniermq.testing import running_broker
 
 LONG = {
@@ -183,6 +184,16 @@ async def test_properties_that_no_record_can_hold_are_refused() -> None:
     async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
         assert (await client.send("orders", mine="x" * 40_000)).code == ResponseCode.MESSAGE_ILLEGAL
         await client.sent("orders", mine="x" * 30_000)
+
+
+async def test_a_tag_that_takes_long_to_hash_is_refused() -> None:
+    async with running_broker(plugins__enable=[]) as broker, peer(broker.address) as client:
+        refused = await client.send("orders", TAGS="x" * (LONGEST_TAG + 1))
+        await client.sent("orders", TAGS="x" * LONGEST_TAG, mine="y" * LONGEST_TAG)
+
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "the tag has 1025 characters, and 1024 at most are taken" in refused.remark
+        assert broker.store.max_offset("orders", 0) == 1
 
 
 @pytest.mark.parametrize("flag", [0x4, 0x8, 0xC])

@@ -201,8 +201,33 @@ async def test_a_peer_that_sends_thousands_of_requests_at_once_lets_others_have_
         peer.close()
 
     assert noted == list(range(2000))
-    if not goes:
-        assert work.most <= REQUESTS_PER_TURN
+    assert work.most <= REQUESTS_PER_TURN
+
+
+async def test_a_peer_that_sends_thousands_of_requests_and_its_end_in_one_turn_gets_its_answers(
+    listening: Listen,
+) -> None:
+    work = WorkPerTurn()
+
+    def note(request: Command, connection: Connection) -> Command:
+        work.note()
+        return request.reply()
+
+    async with listening({NOTE: note}) as there:
+        host, _, port = there.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        await until(lambda: bool(there.server.connections))
+        (connection,) = there.server.connections
+        connection.data_received(b"".join(Command(NOTE, opaque=number).encode() for number in range(2000)))
+        if not connection.eof_received():  # as a loop may tell it, in the turn in which the last bytes came
+            connection.close()
+
+        answers = await reader.read()
+        assert answers == b"".join(Command(NOTE, opaque=number).reply().encode() for number in range(2000))
+        await until(lambda: not there.server.connections)
+        writer.close()
+
+    assert work.most <= 2 * REQUESTS_PER_TURN  # the end itself ends a turn
 
 
 async def test_peers_that_ask_for_much_at_once_let_others_have_a_turn(listening: Listen) -> None:
