@@ -61,18 +61,19 @@ class PopHandler:
         if wait_ms <= 0 or taken.is_cut_short:
             return request.reply(ResponseCode.POLLING_TIMEOUT, taken.ext(pop), remark="no message")
 
-        def attempt() -> bool:
+        def attempt() -> int | None:
             found = self._reader.take(pop)
             if not found.pieces:
-                if found.is_cut_short:
-                    give_up()  # there is more to look at, so it should ask again at once
-                return found.is_cut_short
+                if not found.is_cut_short:
+                    return None
+                give_up()  # there is more to look at, so it should ask again at once
+                return 0
             answer = self._answer(request, pop, found)
             if isinstance(answer, Command):
                 connection.answer(request, answer)
             else:
                 self._broker.start_soon(self._answer_later, connection, request, answer)
-            return True
+            return sum(map(len, found.pieces))
 
         def give_up() -> None:
             connection.answer(request, request.reply(ResponseCode.POLLING_TIMEOUT, self._reader.nothing(pop).ext(pop)))
@@ -89,11 +90,11 @@ class PopHandler:
         def reply(*, has_message: bool, is_full: bool = False) -> Command:
             return request.reply(ext={"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()})
 
-        def attempt() -> bool:
-            if self._reader.has_message(pop):
-                connection.answer(request, reply(has_message=True))
-                return True
-            return False
+        def attempt() -> int | None:
+            if not self._reader.has_message(pop):
+                return None
+            connection.answer(request, reply(has_message=True))
+            return 0
 
         if self._reader.has_message(pop):
             return reply(has_message=True)
@@ -124,7 +125,12 @@ class PopHandler:
         return request.reply(code, taken.ext(attrs.evolve(pop, invisible_ms=0)), taken.pieces)
 
     def _wait(
-        self, pop: Pop, wait_ms: int, connection: Connection, attempt: Callable[[], bool], give_up: Callable[[], None]
+        self,
+        pop: Pop,
+        wait_ms: int,
+        connection: Connection,
+        attempt: Callable[[], int | None],
+        give_up: Callable[[], None],
     ) -> bool:
         # Counted from now: the request says when it was made by the client's clock, which may not agree with ours.
         deadline = self._broker.clock.monotonic() + min(wait_ms / 1000, self.config.max_wait)
@@ -179,17 +185,18 @@ class PopHandler:
         attempt_id = asked.attempt_id or ""
         if len(attempt_id) > LONGEST_ATTEMPT_ID:
             raise BadField("attemptId", attempt_id[:80], f"at most {LONGEST_ATTEMPT_ID} characters")
-        return Pop(group, topic, queue_id, 1, 0, False, MATCH_ALL, asked.is_ordered, attempt_id)
-
-    def _pop(self, asked: PopMessage, connection: Connection) -> Pop:
-        look = self._look(asked, connection)
         wanted = MATCH_ALL
         if asked.expression:
-            wanted = self._compile(asked.topic, asked.expression, asked.expression_type or "TAG")
-        return Pop(
-            look.group, look.topic, look.queue_id, asked.max_messages, asked.invisible_ms, asked.init_mode == FROM_END,
-            wanted, look.is_ordered, look.attempt_id,
-        )  # fmt: skip
+            wanted = self._compile(topic, asked.expression, asked.expression_type or "TAG")
+        return Pop(group, topic, queue_id, 1, 0, False, wanted, asked.is_ordered, attempt_id)
+
+    def _pop(self, asked: PopMessage, connection: Connection) -> Pop:
+        return attrs.evolve(
+            self._look(asked, connection),
+            wanted=asked.max_messages,
+            invisible_ms=asked.invisible_ms,
+            from_end=asked.init_mode == FROM_END,
+        )
 
     def _compile_expression(self, topic: str, expression: str, expression_type: str) -> MessageFilter:
         return self._broker.compile_filter(Subscription(topic, expression, expression_type))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 import attrs
@@ -20,11 +21,13 @@ logger = logging.getLogger(__name__)
 
 ATTEMPTS_PER_STEP: Final = 16
 """Waiting pops that are tried before others have a turn; one of a topic with many queues counts as several."""
+BYTES_PER_ATTEMPT: Final = 128 * 1024
+"""So does one that was answered with more than this."""
 
 
 @attrs.define(eq=False)
 class HeldPop:
-    """One request. ``attempt`` tries to answer it and says whether it did; ``give_up`` answers "nothing"."""
+    """One request. ``attempt`` tries to answer it, and says with how many bytes; ``give_up`` answers "nothing"."""
 
     group: str
     topic: str
@@ -32,7 +35,7 @@ class HeldPop:
     queue_id: int
     deadline: float
     connection: Connection
-    attempt: Callable[[], bool]
+    attempt: Callable[[], int | None]
     give_up: Callable[[], None]
     weight: int = 1
     """How much an attempt costs: it looks into every queue."""
@@ -96,20 +99,20 @@ class HeldPops:
                 who = (waiting.group, waiting.queue_id)
                 if waiting.done or who in in_vain:
                     continue
-                if self._attempt(waiting):
+                answered = self._attempt(waiting)
+                if answered is not None:
                     self._remove(waiting)
                 else:
                     in_vain.add(who)
-                for _ in range(waiting.weight):
-                    yield
+                yield from repeat(None, waiting.weight + (answered or 0) // BYTES_PER_ATTEMPT)
 
-    def _attempt(self, waiting: HeldPop) -> bool:
+    def _attempt(self, waiting: HeldPop) -> int | None:
         try:
             return waiting.attempt()
         except RequestRefused as error:
             # The topic is gone, or nothing can be written now: the request ends with its time, as if nothing came.
             logger.debug("a waiting pop cannot be answered topic=%s group=%s: %s", waiting.topic, waiting.group, error)
-            return False
+            return None
 
     def connection_closed(self, connection: Connection) -> None:
         for waiting in list(self._by_connection.get(connection, ())):

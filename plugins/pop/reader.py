@@ -232,11 +232,20 @@ class PopReader:
         taken.counts += [f"{mark} qo{queue_id}%{offset} {noted.times.get(offset, 0)}" for offset in offsets]
 
     def has_message(self, pop: Pop) -> bool:
+        """Whether a pop would find something; also if there is more to look at than it may."""
+        room = ENTRIES_PER_POP
         for topic, queue_id in self.places(pop):
             if pop.is_ordered and self._orders.is_blocked((topic, pop.group, queue_id), pop.attempt_id):
                 continue
-            if self.position(pop, topic, queue_id) < self._store.max_offset(topic, queue_id):
+            start, end = self.position(pop, topic, queue_id), self._store.max_offset(topic, queue_id)
+            if start >= end:
+                continue
+            if pop.filter is MATCH_ALL:
                 return True
+            records, _, following = self.read(pop, topic, queue_id, start, 1, room)
+            if records or following < end:
+                return True
+            room -= following - start
         return False
 
 

@@ -15,11 +15,11 @@ import pytest
 from tests.plugins.pop.popper import GROUP, RETRY, TOPIC, Consumer, consumer
 from tests.plugins.txn.peers import peer
 from tests.work import WorkPerTurn
-from verniermq.kernel import Broker, ConnectionLost, PendingMessage, RequestCode, ResponseCode
+from verniermq.kernel import Broker, Command, ConnectionLost, PendingMessage, RequestCode, ResponseCode
 from verniermq.plugins.pop import inflight
 from verniermq.plugins.pop.ack import ACKS_PER_STEP
 from verniermq.plugins.pop.checkpoint import CheckPoint
-from verniermq.plugins.pop.longpoll import ATTEMPTS_PER_STEP, HeldPops
+from verniermq.plugins.pop.longpoll import ATTEMPTS_PER_STEP, BYTES_PER_ATTEMPT, HeldPops
 from verniermq.plugins.pop.reader import TESTED_PER_POP
 from verniermq.testing import ManualClock, running_broker
 
@@ -484,6 +484,35 @@ async def test_a_notification_says_that_there_is_something_and_takes_nothing() -
         assert [one.body for one in await it.pop()] == [b"new"]
 
 
+@pytest.mark.parametrize(("expression", "kind"), [("paid", "TAG"), ("price > 10", "SQL92")])
+async def test_a_notification_tells_of_messages_that_its_filter_lets_pass(expression: str, kind: str) -> None:
+    fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": -1, "bornTime": 0, "exp": expression, "expType": kind}
+    async with (
+        running_broker(clock=ManualClock()) as broker,
+        consumer(broker.address, broker.name) as it,
+        consumer(broker.address, broker.name) as other,
+    ):
+        await other.peer.send(TOPIC, b"first", {}, queue_id=0)
+        await other.pop()
+        await other.peer.send(TOPIC, b"other", {"TAGS": "new", "price": "5"}, queue_id=0)
+        at_once = await it.peer.ask(RequestCode.NOTIFICATION, {**fields, "pollTime": 0})
+        answers: list[Command] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def wait() -> None:
+                answers.append(await it.peer.ask(RequestCode.NOTIFICATION, {**fields, "pollTime": 15_000}))
+
+            tasks.start_soon(wait)
+            await until_waiting(broker, 1)
+            await other.peer.send(TOPIC, b"another", {"TAGS": "new", "price": "6"}, queue_id=0)
+            waiting_still = not answers
+            await other.peer.send(TOPIC, b"wanted", {"TAGS": "paid", "price": "50"}, queue_id=0)
+
+    assert at_once.ext["hasMsg"] == "false"
+    assert waiting_still
+    assert [answer.ext["hasMsg"] for answer in answers] == ["true"]
+
+
 async def test_a_peek_takes_nothing() -> None:
     async with running_broker() as broker, consumer(broker.address, broker.name) as it:
         await send(it, b"m")
@@ -814,6 +843,26 @@ async def test_a_message_for_many_groups_that_wait_lets_others_have_a_turn(monke
 
     assert attempts.total == 100
     assert attempts.most <= ATTEMPTS_PER_STEP
+
+
+async def test_large_messages_that_wake_many_pops_let_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts, body = WorkPerTurn().watch(monkeypatch, HeldPops, "_attempt"), bytes(1 << 20)
+    async with (
+        running_broker() as broker,
+        consumer(broker.address, broker.name) as it,
+        anyio.create_task_group() as tasks,
+    ):
+        await send(it, b"first")
+        for number in range(20):
+            other = attrs.evolve(it, group=f"group-{number}")
+            await other.pop()
+            tasks.start_soon(partial(other.ask_pop, pollTime=30_000))
+        await until_waiting(broker, 20)
+        await send(it, body)
+        await until_waiting(broker, 0)
+
+    assert attempts.total == 20
+    assert attempts.most * len(body) <= ATTEMPTS_PER_STEP * BYTES_PER_ATTEMPT + len(body)
 
 
 async def test_a_connection_lets_so_many_pops_wait() -> None:
