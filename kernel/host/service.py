@@ -41,14 +41,23 @@ async def keep_running(
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
+def refusal_of_the_system(error: BaseException) -> OSError | None:
+    """What the system said, if that is all there is to say: a full disk is no mistake in a program to be traced."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, OSError) else None
+
+
 async def run_service(plugin: ActivePlugin, service: Service, clock: Clock) -> None:
     """Keep a service running until it returns by itself, its plugin is switched off, or the broker stops."""
 
     def failed(error: Exception, pause: float) -> None:
         plugin.service_failures += 1
+        refused = refusal_of_the_system(error)
         logger.error(
-            "service failed plugin=%s service=%s failures=%d restart_in_s=%g",
-            plugin.name, service.name, plugin.service_failures, pause, exc_info=error,
+            "service failed plugin=%s service=%s failures=%d restart_in_s=%g%s",
+            plugin.name, service.name, plugin.service_failures, pause, f": {refused}" if refused else "",
+            exc_info=None if refused else error,
         )  # fmt: skip
 
     with anyio.CancelScope() as scope:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import anyio
 import anyio.lowlevel
@@ -42,6 +42,9 @@ from verniermq.protocol.query import QueryMessage, ViewMessage
 __all__ = ["Config", "Plugin"]
 
 logger = logging.getLogger(__name__)
+
+TOLD_EVERY: Final = 60.0
+"""Seconds between two lines about a disk that has no room."""
 
 STEP = 20
 """Messages that are read from the log in one go when the index has to catch up; others get their turn then."""
@@ -160,6 +163,7 @@ class Plugin:
     # --- in the background -----------------------------------------------------------------
 
     async def _run(self) -> None:
+        told = -TOLD_EVERY
         while self._unusable is None:
             try:
                 if self._behind:
@@ -168,7 +172,9 @@ class Plugin:
                 filled = await anyio.to_thread.run_sync(self._index.sync, limiter=self._sync_limit)
                 self._note_full(self._index.note_synced(filled))
             except OSError as error:
-                logger.warning("the disk refuses the key index still: %s; it is tried again", error)
+                if (now := self.broker.clock.monotonic()) - told >= TOLD_EVERY:
+                    told = now
+                    logger.warning("the disk refuses the key index still: %s; it is tried again", error)
             await anyio.sleep(self.config.sync_interval)
 
     def _note_full(self, end_time: int) -> None:

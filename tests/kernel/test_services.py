@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -64,6 +65,25 @@ async def test_a_service_that_raises_is_started_again_after_a_growing_pause(capl
         assert plugin.service_failures == plugin.failures == 8
         assert plugin.state == "active"
     assert "service failed plugin=x service=work failures=1 restart_in_s=1" in caplog.text
+
+
+class Crowded(Plugin):
+    async def _work(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write)
+
+    async def _write(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_service_that_the_disk_refuses_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock, **enabled(x=Crowded)):
+        await clock.advance(0.5)
+
+    (line,) = [record for record in caplog.records if "service failed" in record.getMessage()]
+    assert line.getMessage().endswith("restart_in_s=1: [Errno 28] No space left on device")
+    assert line.exc_info is None
 
 
 async def test_after_a_good_while_the_pause_begins_anew() -> None:
