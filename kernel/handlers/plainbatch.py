@@ -18,7 +18,7 @@ from struct import Struct, error
 from typing import Final
 
 from verniermq.kernel.commitlog.integrity import SECTOR
-from verniermq.kernel.message import java_hash, parse_properties
+from verniermq.kernel.message import LONGEST_TAG, java_hash, parse_properties
 from verniermq.kernel.names import Property
 
 MOST_MESSAGES: Final = 1024
@@ -69,7 +69,7 @@ class PlainTexts:
         # A second unique key or second keys would be the ones that count.
         if self._asked.isdisjoint(properties) and _CUT_OUT.isdisjoint(properties):
             tags = properties.get(Property.TAGS)
-            code = java_hash(tags) if tags else 0
+            code = 0 if not tags else java_hash(tags) if len(tags) <= LONGEST_TAG else None
         self._codes[text] = code
         return code
 

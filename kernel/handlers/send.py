@@ -21,7 +21,7 @@ from verniermq.kernel.handlers.plainbatch import MOST_MESSAGES, Columns, PlainTe
 from verniermq.kernel.handlers.sendanswer import REGION, send_answer
 from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.maybe import in_turn, then
-from verniermq.kernel.message import VALUE_END, PendingMessage, SysFlag, parse_properties
+from verniermq.kernel.message import LONGEST_TAG, VALUE_END, PendingMessage, SysFlag, parse_properties
 from verniermq.kernel.names import RETRY_PREFIX, Property
 from verniermq.kernel.remoting import Command, Connection
 from verniermq.kernel.requests import SendMessage, read_send
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
     from verniermq.kernel.store import Appended
 
-LONGEST_TAG: Final = 1024
-"""Characters. A queue entry keeps a tag's hash; those of 32 KiB, pipelined, would hold the loop for a second."""
 MESSAGES_PER_STEP: Final = 256
 """Messages of a batch that are read, or that plugins see, before others have a turn."""
 _BATCH_HEAD: Final = struct.Struct(">iiiii")

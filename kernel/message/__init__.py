@@ -1,6 +1,7 @@
 """Messages, what names them, and their properties: the types that every part of VernierMQ shares."""
 
 from verniermq.kernel.message.message import (
+    LONGEST_TAG,
     MATCH_ALL,
     MAX_TOPIC_LENGTH,
     Message,
@@ -20,6 +21,7 @@ from verniermq.kernel.message.pending import NO_FIELDS, PendingMessage
 from verniermq.kernel.message.properties import NAME_END, VALUE_END, format_properties, parse_properties
 
 __all__ = [
+    "LONGEST_TAG",
     "MATCH_ALL",
     "MAX_TOPIC_LENGTH",
     "NAME_END",

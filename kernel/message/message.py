@@ -49,6 +49,10 @@ LONGEST_KEPT: Final = 128
 """Characters of a text whose hash is kept: thousands of long ones, which a producer may make, would fill the memory."""
 
 
+LONGEST_TAG: Final = 1024
+"""Characters of a tag that is taken. A queue entry keeps its hash; those of 32 KiB, pipelined, would take a second."""
+
+
 def java_hash(text: str) -> int:
     """Java's ``String.hashCode``: over UTF-16 code units, 32 bits, signed."""
     return _kept_hash(text) if len(text) <= LONGEST_KEPT else _hash(text)

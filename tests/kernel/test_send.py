@@ -9,7 +9,7 @@ import pytest
 
 from tests.plugins.peer import Peer, peer
 from verniermq.kernel import Perm, RequestCode, ResponseCode, TopicConfig, format_properties, parse_offset_message_id
-from verniermq.kernel.handlers.send import LONGEST_TAG
+from verniermq.kernel.message import LONGEST_TAG
 from verniermq.testing import running_broker
 
 LONG = {

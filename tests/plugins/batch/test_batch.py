@@ -70,9 +70,12 @@ async def test_the_bytes_of_the_reference_are_understood() -> None:
         ({"TIMER_DELAY_SEC": "5"}, "'rmq_sys_wheel_timer' because of its property TIMER_DELAY_SEC"),
         ({"TIMER_DELAY_MS": "500"}, "'rmq_sys_wheel_timer' because of its property TIMER_DELAY_MS"),
         ({"TRAN_MSG": "true"}, "'RMQ_SYS_TRANS_HALF_TOPIC' because of its property TRAN_MSG"),
+        ({"TAGS": "x" * 1025}, "the tag has 1025 characters"),
     ],
 )
-async def test_what_has_to_travel_alone_is_refused_with_the_whole_batch(properties: dict[str, str], words: str) -> None:
+async def test_what_may_not_be_in_a_batch_is_refused_with_the_whole_of_it(
+    properties: dict[str, str], words: str
+) -> None:
     async with running_broker() as broker, peer(broker.address) as producer:
         answer = await send_batch(producer, element(b"good") + element(b"bad", properties))
 
