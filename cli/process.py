@@ -7,6 +7,8 @@ import gc
 import linecache
 import logging
 import os
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,12 @@ def collect_garbage_rarely() -> None:
 
     A message makes a dozen objects and no cycle; by default the collector would run at every fiftieth message, and
     would walk through all that the imports made every now and then. What only the start needed goes back to the system,
-    among it the texts of the methods that attrs wrote, which are kept for debuggers: a megabyte.
+    among it the texts of the methods that attrs wrote, which are kept for debuggers, and the lists of the folders that
+    imports looked into: a megabyte.
     """
     linecache.clearcache()
+    sys.path_importer_cache.clear()
+    re.purge()
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; other systems have none
     if trim is not None:

@@ -36,7 +36,7 @@ CLIENT_PLUGINS: Final = Catalogue(
     {
         "allocate": "verniermq.plugins.allocate:Plugin",
         "fault": "verniermq.plugins.fault:Plugin",
-        "flow": "verniermq.plugins.flow:ClientPlugin",
+        "flow": "verniermq.plugins.flow.client:ClientPlugin",
         "enrich": "verniermq.plugins.sendhooks.enrich:ClientPlugin",
         "audit": "verniermq.plugins.sendhooks.audit:ClientPlugin",
         "trace": "verniermq.plugins.sendhooks.trace:ClientPlugin",

@@ -4,6 +4,9 @@ A plugin says ``from verniermq.kernel import hookimpl, Declaration, PendingMessa
 may change without notice.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from verniermq.kernel import hookspecs, requests
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.clock import SAME_MOMENT, Clock, SystemClock
@@ -113,10 +116,7 @@ from verniermq.kernel.remoting import (
     Listener,
     RemotingLimits,
     RemotingServer,
-    SharedPort,
-    Tls,
     connect,
-    load_tls,
     parse_address,
     request_name,
 )
@@ -129,7 +129,10 @@ from verniermq.kernel.tables.jsonfile import JsonFile, object_keyed_map, parse_a
 from verniermq.kernel.tables.offsets import ConsumerOffsets
 from verniermq.kernel.tables.topics import MAX_QUEUES, TopicConfig, TopicTable, check_group_name, check_topic_name
 from verniermq.kernel.tables.version import DataVersion
-from verniermq.kernel.traffic import ClientContext, Consuming, EndedTransaction, FaultStrategy, Sending
+
+if TYPE_CHECKING:
+    from verniermq.kernel.remoting.tls import SharedPort, Tls, load_tls
+    from verniermq.kernel.traffic import ClientContext, Consuming, EndedTransaction, FaultStrategy, Sending
 
 __all__ = [
     "API_VERSION",
@@ -300,3 +303,11 @@ __all__ = [
     "watch_files",
     "write_all",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What a broker does not need by default is imported where it is asked for: types of clients' hooks, and TLS."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    where = "remoting.tls" if name in ("SharedPort", "Tls", "load_tls") else "traffic"
+    return getattr(import_module(f"{__name__}.{where}"), name)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.from_thread
@@ -63,12 +63,9 @@ from verniermq.kernel.remoting import (
     Interceptor,
     RemotingLimits,
     RemotingServer,
-    Tls,
-    load_tls,
     request_name,
 )
 from verniermq.kernel.remoting.advertised import Advertised, advertised_address
-from verniermq.kernel.remoting.tls import load_outgoing_tls
 from verniermq.kernel.store import Appended, DispatchEvent, Store
 from verniermq.kernel.tables.clients import ClientRegistry
 from verniermq.kernel.tables.document import Document, Documents
@@ -76,6 +73,9 @@ from verniermq.kernel.tables.groups import GroupTable
 from verniermq.kernel.tables.jsonfile import JsonFile
 from verniermq.kernel.tables.offsets import ConsumerOffsets
 from verniermq.kernel.tables.topics import TopicConfig, TopicTable
+
+if TYPE_CHECKING:
+    from verniermq.kernel.remoting.tls import Tls
 
 logger = logging.getLogger(__name__)
 
@@ -640,8 +640,16 @@ def _limits(settings: RemotingSettings) -> RemotingLimits:
 
 
 def _tls(settings: TlsSettings) -> Tls | None:
+    if settings.mode == "disabled":
+        return None
+    from verniermq.kernel.remoting.tls import load_tls
+
     return load_tls(settings.mode, settings.certificate, settings.key, settings.client_ca, settings.handshake_timeout)
 
 
 def _outgoing_tls(settings: TlsSettings) -> ssl.SSLContext | None:
+    if not settings.outgoing:
+        return None
+    from verniermq.kernel.remoting.tls import load_outgoing_tls
+
     return load_outgoing_tls(settings.outgoing, settings.server_ca, settings.certificate, settings.key)

@@ -9,9 +9,8 @@ what RocketMQ's largest bodies have, and what goes past them is refused like any
 from __future__ import annotations
 
 import math
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-import attrs
 import orjson
 
 Text: TypeAlias = bytes | bytearray | memoryview | str
@@ -20,8 +19,7 @@ SLOWER: Final = 10
 """What Python reads itself (the dialect, references) takes ten times as long: a tenth as many values."""
 
 
-@attrs.frozen
-class JsonLimits:
+class JsonLimits(NamedTuple):
     values: float
     """Values in one text, at most: an object with two members is three."""
     depth: int

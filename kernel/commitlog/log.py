@@ -20,8 +20,7 @@ import threading
 from collections.abc import Callable, Iterable
 from mmap import mmap
 from pathlib import Path
-
-import attrs
+from typing import NamedTuple
 
 from verniermq.kernel.commitlog.mapped import (
     LARGEST_FOLIO,
@@ -48,8 +47,7 @@ KEPT_IN_MEMORY = 32 << 20
 """So much of the log's end stays mapped: what consumers read that keep up."""
 
 
-@attrs.frozen
-class SegmentInfo:
+class SegmentInfo(NamedTuple):
     """One file of the log, for those who expire or inspect them."""
 
     start: int

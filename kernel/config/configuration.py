@@ -112,6 +112,8 @@ class Configuration:
                     f"{self._source(f'plugins.{name}')}: [plugins.{toml_key(name)}] is for a plugin that is not there; "
                     f"{nearest(name, known)}"
                 )
+        if not self.origin.plugin_environment:
+            return
         variables: set[str] = set()
         for name, cls in known.items():
             variables.update(plugin_variables(name, cls))
@@ -132,7 +134,8 @@ class Configuration:
         where = f"plugins.{toml_key(name)}"
         table: dict[str, Any] = {key: value for key, value in self.plugin_tables.get(name, {}).items() if keep(key)}
         sources = dict(self.origin.keys)
-        for name_of_variable, dotted in plugin_variables(name, cls).items():
+        variables = plugin_variables(name, cls) if self.origin.plugin_environment else {}
+        for name_of_variable, dotted in variables.items():
             text = text_of(self.origin.plugin_environment, name_of_variable)
             key = dotted.removeprefix(f"plugins.{name}.")
             # A flag goes before the environment, and is in the table already.

@@ -94,10 +94,11 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[s
 
     :raises ConfigError: for a variable with our prefix that is neither
     """
-    known = kernel_variables()
+    ours = sorted(name for name in environ if name.startswith(PREFIX))
+    known = kernel_variables() if ours else {}
     kernel, plugins = {}, {}
-    for name in sorted(environ):
-        if not name.startswith(PREFIX) or name in OTHER_VARIABLES or name.startswith(OTHER_PREFIXES):
+    for name in ours:
+        if name in OTHER_VARIABLES or name.startswith(OTHER_PREFIXES):
             continue
         if name in known:
             kernel[name] = environ[name]

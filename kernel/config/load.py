@@ -43,7 +43,7 @@ def load(
     sources: dict[str, str] = {}
 
     kernel_environment, plugin_environment = read_environment(environ)
-    known = kernel_variables()
+    known = kernel_variables() if kernel_environment else {}
     for name, text in kernel_environment.items():
         _override(document, known[name], PlainText(text), name)
         sources[known[name]] = name

@@ -10,9 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Coroutine
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
-
-import attrs
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from verniermq.kernel import hookspecs
 from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
@@ -34,8 +32,7 @@ TESTED_PER_PULL: Final = 256
 """Messages that one pull has its filter test: an expression may be long, and everybody else waits meanwhile."""
 
 
-@attrs.frozen
-class Pull:
+class Pull(NamedTuple):
     """What a request reads, and through which filter; a waiting pull is executed a second time with it."""
 
     group: str

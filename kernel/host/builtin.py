@@ -6,13 +6,10 @@ Only names here, no imports: a plugin's module is loaded when it is active and n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 
-@attrs.frozen
-class Catalogue:
+class Catalogue(NamedTuple):
     """Where the plugins of a broker, or of a client, come from."""
 
     builtin: Mapping[str, str]

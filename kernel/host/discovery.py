@@ -12,9 +12,7 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import attrs
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.errors import PluginError, nearest
@@ -29,8 +27,7 @@ DEFAULT = "default"
 """In ``enable``: stands for all built-in plugins."""
 
 
-@attrs.frozen
-class Candidate:
+class Candidate(NamedTuple):
     """A plugin that could be loaded: its name and where its class is."""
 
     name: str
@@ -41,8 +38,7 @@ class Candidate:
     version: str = ""
 
 
-@attrs.frozen
-class Found:
+class Found(NamedTuple):
     """A candidate whose class was imported."""
 
     candidate: Candidate
@@ -159,7 +155,7 @@ def load(candidate: Candidate, attribute: str = "Plugin") -> Found:
     except PluginError as error:
         error.plugin = candidate.name
         raise
-    return Found(attrs.evolve(candidate, version=candidate.version or declaration.version), plugin_class, declaration)
+    return Found(candidate._replace(version=candidate.version or declaration.version), plugin_class, declaration)
 
 
 def _import_target(target: str) -> Any:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Literal
-
-import attrs
+from typing import Any, Final, Literal, NamedTuple
 
 from verniermq.kernel.errors import PluginError
 
@@ -39,8 +37,7 @@ Sample = tuple[tuple[str, ...], Value]
 """The values of the labels, in their order, and the figure."""
 
 
-@attrs.frozen
-class Metric:
+class Metric(NamedTuple):
     """A figure that a plugin offers; ``collect`` is called when somebody wants to know it."""
 
     plugin: str
@@ -69,8 +66,7 @@ def check_metric(name: str, kind: str, labels: tuple[str, ...]) -> None:
         raise PluginError(f"metric {name!r} is a counter; its name ends with _total")
 
 
-@attrs.frozen
-class PageAnswer:
+class PageAnswer(NamedTuple):
     """What a page answers that is no data but bytes of its own."""
 
     body: bytes
@@ -82,8 +78,7 @@ PageContent = PageAnswer | Mapping[str, Any] | list[Any]
 """Bytes, or data: JSON over HTTP, and tables in the console."""
 
 
-@attrs.frozen
-class Page:
+class Page(NamedTuple):
     """An address that a plugin answers. It shows and changes nothing."""
 
     plugin: str
@@ -96,8 +91,7 @@ class Page:
     """``host:port`` of a listener that it shares with others of the same; with none, the one of ``http``."""
 
 
-@attrs.frozen
-class Check:
+class Check(NamedTuple):
     """A condition of being ready."""
 
     plugin: str

@@ -20,7 +20,7 @@ table in ``broker.toml`` and what it may use of its broker (or client)::
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import attrs
 import pluggy
@@ -41,8 +41,7 @@ class NoConfig:
     """The settings of a plugin that has none."""
 
 
-@attrs.frozen
-class Attribute:
+class Attribute(NamedTuple):
     """An attribute of topics or groups that has an effect, and its values: texts, or whole numbers of a range."""
 
     name: str
@@ -98,8 +97,7 @@ class Declaration:
     patience: int = 10
 
 
-@attrs.frozen
-class Concern:
+class Concern(NamedTuple):
     """Which messages a ``before_append`` implementation wants to see at all."""
 
     properties: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -26,8 +26,7 @@ from verniermq.kernel.tables.topics import TopicConfig
 BROKERS_TABLES: Final = frozenset({"topics", "subscriptionGroup", "consumerOffset", "clockChanges"})
 
 
-@attrs.frozen
-class Service:
+class Service(NamedTuple):
     """Background work; the broker runs it, and starts it again with a growing pause if it raises."""
 
     name: str

@@ -12,9 +12,8 @@ The host, the reference in ``docs/hooks.md`` and the tests read these facts from
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-import attrs
 import pluggy
 
 PROJECT: Final = "verniermq"
@@ -26,8 +25,7 @@ _KIND: Final = "verniermq_kind"
 _pluggy_spec = pluggy.HookspecMarker(PROJECT)
 
 
-@attrs.frozen
-class HookKind:
+class HookKind(NamedTuple):
     """The facts about one hook."""
 
     shape: Shape

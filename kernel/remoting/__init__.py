@@ -2,7 +2,7 @@
 
 Read in this order: ``command`` (one request or answer), ``json_header`` and ``binary_header`` (its two forms),
 ``frame`` (bytes to commands), ``connection`` (one peer), ``server`` and ``client`` (how peers meet), ``tls``
-(how they meet in private).
+(how they meet in private; imported only where it is spoken).
 """
 
 from verniermq.kernel.remoting.address import parse_address
@@ -13,7 +13,6 @@ from verniermq.kernel.remoting.frame import FrameDecoder
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.listener import Listener
 from verniermq.kernel.remoting.server import RemotingServer
-from verniermq.kernel.remoting.tls import SharedPort, Tls, load_tls
 
 __all__ = [
     "Answer",
@@ -27,10 +26,7 @@ __all__ = [
     "Piece",
     "RemotingLimits",
     "RemotingServer",
-    "SharedPort",
-    "Tls",
     "connect",
-    "load_tls",
     "parse_address",
     "request_name",
 ]

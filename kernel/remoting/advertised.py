@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from verniermq.kernel.errors import ConfigError
 from verniermq.kernel.message import pack_host
@@ -19,8 +17,7 @@ from verniermq.kernel.message import pack_host
 ANYWHERE: Final = frozenset({"0.0.0.0", "::", ""})
 
 
-@attrs.frozen
-class Advertised:
+class Advertised(NamedTuple):
     """``host`` is what clients get; ``ip`` is the same as a number, which records and message ids keep."""
 
     host: str

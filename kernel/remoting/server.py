@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
@@ -29,8 +29,10 @@ from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Guard,
 from verniermq.kernel.remoting.inprocess import connect_in_process
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.listener import Listener
-from verniermq.kernel.remoting.tls import SharedPort, Tls
 from verniermq.kernel.remoting.turn import Turn
+
+if TYPE_CHECKING:
+    from verniermq.kernel.remoting.tls import SharedPort, Tls
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +68,11 @@ class RemotingServer:
 
     @_shared_port.default
     def _make_shared_port(self) -> SharedPort | None:
-        return None if self.tls is None else SharedPort(self.tls, self._make_connection, self.limits)
+        if self.tls is None:
+            return None
+        from verniermq.kernel.remoting.tls import SharedPort
+
+        return SharedPort(self.tls, self._make_connection, self.limits)
 
     async def listen(self, host: str, port: int) -> int:
         """Listen here too, and return the port: the one asked for, or a free one for port 0.

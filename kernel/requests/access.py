@@ -10,8 +10,6 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-import attrs
-
 from verniermq.kernel.message import StoredMessage
 from verniermq.kernel.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from verniermq.kernel.remoting.command import Command
@@ -91,8 +89,7 @@ class Identity(Protocol):
         """What one access means in that protocol."""
 
 
-@attrs.frozen
-class Caller:
+class Caller(NamedTuple):
     """Who asks, with what it sent to prove that."""
 
     address: str

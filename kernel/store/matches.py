@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import attrs
-
 from verniermq.kernel.commitlog.damage import Damage
 from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.record import properties_of
@@ -18,17 +16,19 @@ from verniermq.kernel.errors import CorruptRecord
 from verniermq.kernel.message import MessageFilter
 
 
-@attrs.define
 class Matches:
     """The records that passed."""
 
-    records: list[bytes] = attrs.Factory(list)
-    numbers: list[int] = attrs.Factory(list)
-    """Which of the entries they belong to, from 0."""
-    looked_at: int = 0
-    """How many entries are done with; the next read begins behind them."""
-    damaged: tuple[int, int] | None = None
-    """The entry, and the commit-log offset, of a record that is left out since it is damaged: the last one."""
+    __slots__ = ("damaged", "looked_at", "numbers", "records")
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.numbers: list[int] = []
+        """Which of the entries they belong to, from 0."""
+        self.looked_at = 0
+        """How many entries are done with; the next read begins behind them."""
+        self.damaged: tuple[int, int] | None = None
+        """The entry, and the commit-log offset, of a record that is left out since it is damaged: the last one."""
 
 
 def read_matches(

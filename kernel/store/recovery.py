@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from mmap import mmap
 from shutil import rmtree
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import attrs
 
@@ -76,8 +76,7 @@ class MissingSegment(StoreError):
         )
 
 
-@attrs.frozen
-class Plan:
+class Plan(NamedTuple):
     """What an opening of the store will do."""
 
     offset: int

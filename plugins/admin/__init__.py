@@ -5,14 +5,17 @@ Looking never changes what is looked at: nothing here touches a group's figures 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import attrs
 
 from verniermq.kernel import (
     OFFSET_MOVED_TOPIC,
+    Answer,
+    Command,
+    Connection,
     Context,
     Declaration,
     DispatchEvent,
@@ -26,12 +29,9 @@ from verniermq.kernel import (
     hookimpl,
     parts_of,
 )
-from verniermq.plugins.admin.connections import ConnectionRequests
 from verniermq.plugins.admin.days import Days, Totals
 from verniermq.plugins.admin.moved import MovedOffsets
-from verniermq.plugins.admin.progress import ProgressRequests
 from verniermq.plugins.admin.puttimes import PutTimes
-from verniermq.plugins.admin.queues import QueueRequests
 from verniermq.plugins.admin.rates import (
     BROKER_GET,
     BROKER_GET_MISSED,
@@ -46,10 +46,7 @@ from verniermq.plugins.admin.rates import (
     Rates,
 )
 from verniermq.plugins.admin.requests import CLASSES
-from verniermq.plugins.admin.reset import ResetRequests
-from verniermq.plugins.admin.settings import SettingsRequests
 from verniermq.plugins.admin.status import StatusRequests, runtime_info
-from verniermq.plugins.admin.switches import SwitchRequests
 
 
 @attrs.define(eq=False)
@@ -99,6 +96,7 @@ class Plugin:
     _put_times: PutTimes = attrs.field(init=False)
     _status: StatusRequests = attrs.field(init=False)
     _moved: MovedOffsets = attrs.field(init=False)
+    _operators: dict[int, Handler] | None = None
     _missed: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -110,23 +108,20 @@ class Plugin:
         self._status = StatusRequests(self.broker, self._rates, self._days, self._put_times, self._catch_up)
 
     def setup(self, registry: Registry) -> None:
-        for code, handler in self._handlers().items():
-            registry.handler(code, handler, CLASSES[code])
+        served = self._status.handlers()
+        for code in self.declaration.requests:
+            registry.handler(code, served.get(code, self._serve_operator), CLASSES[code])
         registry.service("sample rates", partial(self._rates.run, self._before_sample))
         registry.service("midnight", self._days.run)
         registry.topic(TopicConfig(OFFSET_MOVED_TOPIC, 1, 1), closed=True)
         registry.service("moved offsets", self._moved.run)
 
-    def _handlers(self) -> dict[int, Handler]:
-        return {
-            **self._status.handlers(),
-            **ProgressRequests(self.broker, self._rates).handlers(),
-            **ConnectionRequests(self.broker).handlers(),
-            **ResetRequests(self.broker).handlers(),
-            **SettingsRequests(self.broker).handlers(),
-            **QueueRequests(self.broker).handlers(),
-            **SwitchRequests().handlers(),
-        }
+    def _serve_operator(self, request: Command, connection: Connection) -> Answer | Coroutine[Any, Any, Answer]:
+        if self._operators is None:
+            from verniermq.plugins.admin.operators import operators_handlers
+
+            self._operators = operators_handlers(self.broker, self._rates)
+        return self._operators[request.code](request, connection)
 
     @hookimpl
     def store_opened(self) -> None:

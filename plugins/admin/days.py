@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-
-import attrs
+from typing import NamedTuple
 
 from verniermq.kernel import Clock
 
 
-@attrs.frozen
-class Totals:
+class Totals(NamedTuple):
     """Messages since the start, without those of the broker's own topics."""
 
     put: int = 0

@@ -7,7 +7,7 @@ difference of two readings. So a message costs an addition, whatever is asked la
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -28,8 +28,7 @@ BROKER_PUT_SIZE: Final = "BROKER_PUT_SIZE"
 BROKER_GET_MISSED: Final = "BROKER_GET_MISSED"
 
 
-@attrs.frozen
-class Reading:
+class Reading(NamedTuple):
     seconds: float
     total: int
     times: int

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import attrs
 import orjson
 
 from verniermq.kernel import (
@@ -30,8 +29,7 @@ from verniermq.kernel import (
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen
-class Kind:
+class Kind(NamedTuple):
     """How RocketMQ writes a value. ``read`` raises ``ValueError`` for a text that is none, or ``OverflowError``."""
 
     show: Callable[[Any], str]

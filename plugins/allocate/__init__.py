@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from verniermq.kernel import ClientContext, Context, Declaration, MessageQueue, hookimpl, setting
+from verniermq.kernel import Context, Declaration, MessageQueue, hookimpl, setting
 
 if TYPE_CHECKING:
+    from verniermq.kernel import ClientContext
     from verniermq.plugins.allocate.registry import Registry
 
 VIRTUAL_NODES: Final = 10

@@ -15,10 +15,8 @@ import anyio
 import attrs
 
 from verniermq.kernel import (
-    ClientContext,
     Command,
     Connection,
-    Consuming,
     Context,
     Declaration,
     Registry,
@@ -30,7 +28,6 @@ from verniermq.kernel import (
 )
 from verniermq.plugins.flow import report
 from verniermq.plugins.flow.broker import RequestGates
-from verniermq.plugins.flow.consumer import ConsumeShaper
 from verniermq.plugins.flow.engine import MAX_RESOURCES, Engine
 from verniermq.plugins.flow.entry import steady_clock
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
@@ -132,32 +129,6 @@ class Plugin:
             else:
                 self.engine.system.observe(*machine.sample())
                 await self.broker.clock.sleep(SAMPLE_SECONDS)
-
-
-@attrs.define(eq=False)
-class ClientPlugin:
-    """In a consumer: rules in front of its handlers."""
-
-    declaration: ClassVar = Declaration(
-        api=1,
-        config=Config,
-        summary="Limits how fast a consumer's handlers are given messages.",
-        before=("trace",),  # which would tell of every time that a delivery was put off
-    )
-    config: Config
-    client: ClientContext
-    _consume_shaper: ConsumeShaper = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._consume_shaper = ConsumeShaper(make_engine(self.config), steady_clock(), anyio.sleep)
-
-    @hookimpl
-    def before_consume(self, consuming: Consuming) -> Awaitable[None] | None:
-        return self._consume_shaper.before(consuming)
-
-    @hookimpl
-    def after_consume(self, consuming: Consuming) -> None:
-        self._consume_shaper.after(consuming)
 
 
 def make_engine(config: Config) -> Engine:

@@ -10,15 +10,14 @@ GET_FLOW_FIGURES (32103) is a request without fields; its answer's body is::
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-import attrs
 import orjson
 
 from verniermq.plugins.flow.engine import Engine
 
 
-@attrs.frozen
-class ResourceFigures:
+class ResourceFigures(NamedTuple):
     """One resource at one moment."""
 
     name: str
@@ -64,5 +63,5 @@ def figures(engine: Engine, now_ms: int) -> Iterator[ResourceFigures]:
 
 def as_json(engine: Engine, now_ms: int) -> bytes:
     """The body of the answer to GET_FLOW_FIGURES."""
-    resources = [attrs.asdict(resource) for resource in figures(engine, now_ms)]
+    resources = [resource._asdict() for resource in figures(engine, now_ms)]
     return orjson.dumps({"rules": rules(engine), "resources": resources})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from verniermq.kernel import Clock, Command, Connection, Guard, RemotingServer, Tls
+from verniermq.kernel import Clock, Command, Connection, Guard, RemotingServer
 from verniermq.plugins.namesrv.peers import Peers
 from verniermq.plugins.namesrv.requests import NameServerRequests
 from verniermq.plugins.namesrv.routes import RouteTable
+
+if TYPE_CHECKING:
+    from verniermq.kernel import Tls
 
 logger = logging.getLogger(__name__)
 

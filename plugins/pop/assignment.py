@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import attrs
 import orjson
 
 from verniermq.kernel import (
@@ -34,7 +33,6 @@ from verniermq.kernel import (
     hookspecs,
 )
 from verniermq.plugins.pop.requests import GetAllMessageRequestMode, QueryAssignment, SetMessageRequestMode
-from verniermq.protocol.peers import Peers
 
 if TYPE_CHECKING:
     from verniermq.plugins.pop import Config
@@ -46,8 +44,7 @@ ROUTE_SECONDS: Final = 30.0
 """How long a route is taken for true, as clients do."""
 
 
-@attrs.frozen
-class Mode:
+class Mode(NamedTuple):
     mode: str = PULL
     share: int = -1
     """Popped queues: how many further consumers share one; 0 or less: all of them."""
@@ -143,6 +140,8 @@ class AssignmentHandlers:
         return [MessageQueue(topic, self._broker.name, queue_id) for queue_id in range(config.read_queues)]
 
     async def _ask_for_route(self, topic: str) -> list[MessageQueue]:
+        from verniermq.protocol.peers import Peers  # where there is but one broker, nobody is asked
+
         try:
             async with Peers(self._broker.name_servers, tls=lambda: self._broker.outgoing_tls) as peers:
                 return _queues_of(topic, await peers.route(topic))

@@ -15,9 +15,7 @@ A consumer acknowledges a message by the handle that it got with it, eight words
 
 from __future__ import annotations
 
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from verniermq.kernel import RETRY_PREFIX, InvalidParameter
 
@@ -54,8 +52,7 @@ def mark_of(topic: str) -> str:
     return RETRY_V2 if "+" in topic else RETRY
 
 
-@attrs.frozen
-class ReceiptHandle:
+class ReceiptHandle(NamedTuple):
     start_offset: int
     pop_time: int
     invisible_ms: int

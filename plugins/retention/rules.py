@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -56,8 +56,7 @@ class Config:
         return frozenset(int(hour) for hour in self.delete_when.split(";"))
 
 
-@attrs.frozen
-class RetentionVerdict:
+class RetentionVerdict(NamedTuple):
     """What a pass may do."""
 
     delete_expired: bool

@@ -14,9 +14,7 @@ and 2, which retries never use): the group above waits 200, 400, then 800 ms eac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
-
-import attrs
+from typing import Any, Final, NamedTuple
 
 from verniermq.kernel import PendingMessage, Property
 
@@ -40,8 +38,7 @@ TIMER_PROPERTIES: Final = (
 """What an earlier timed delivery left behind; it would be taken for this one's."""
 
 
-@attrs.frozen
-class Wait:
+class Wait(NamedTuple):
     """Either a level of the broker's table, or a time of its own."""
 
     level: int = 0

@@ -47,7 +47,6 @@ from verniermq.plugins.schedule.levels import (
     level_of,
 )
 from verniermq.plugins.schedule.progress import DelayOffsets
-from verniermq.plugins.schedule.timers.examine import examine
 from verniermq.plugins.schedule.timers.recall import DELETE_KEY, Recall, add_handle
 from verniermq.plugins.schedule.timers.service import LONGEST_WINDOW, Timers
 from verniermq.plugins.schedule.timers.times import SECOND, slot_of, wished_ms
@@ -217,4 +216,6 @@ class Plugin:
 
     @hookimpl
     def check_files(self, path: Path, mend: bool) -> Iterable[str]:
+        from verniermq.plugins.schedule.timers.examine import examine  # for a command, not for a broker
+
         return examine(path, mend=mend)

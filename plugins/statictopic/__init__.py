@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -31,9 +31,10 @@ from verniermq.kernel import (
     hookspecs,
     parse_fastjson,
 )
-from verniermq.plugins.statictopic.mapping import TopicMapping
-from verniermq.plugins.statictopic.peers import PeerBrokers
-from verniermq.plugins.statictopic.translation import Translator
+
+if TYPE_CHECKING:  # imported with the first static topic: most brokers have none
+    from verniermq.plugins.statictopic.mapping import TopicMapping
+    from verniermq.plugins.statictopic.translation import Translator
 
 
 @attrs.define(eq=False)
@@ -48,14 +49,9 @@ class Plugin:
     broker: Context
     _mappings: dict[str, TopicMapping] = attrs.field(factory=dict, init=False)
     _document: Document = attrs.field(init=False)
-    _peers: PeerBrokers = attrs.field(init=False)
-    _translator: Translator = attrs.field(init=False)
+    _translator: Translator | None = attrs.field(default=None, init=False)
     _release: Callable[[], None] | None = attrs.field(default=None, init=False)
     """Takes the translation off the path of requests; ``None`` while it is not there."""
-
-    def __attrs_post_init__(self) -> None:
-        self._peers = PeerBrokers(self.broker)
-        self._translator = Translator(self.broker, self._mappings, self._peers)
 
     def setup(self, registry: Registry) -> None:
         registry.handler(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, self.update)
@@ -63,7 +59,7 @@ class Plugin:
 
     def _load(self, data: Mapping[str, Any]) -> None:
         for topic, mapping in (data.get("topicQueueMappingInfoMap") or {}).items():
-            self._mappings[topic] = TopicMapping.from_json(mapping)
+            self._mappings[topic] = _read(mapping)
 
     def _save(self) -> Mapping[str, Any]:
         details = {topic: mapping.as_json() for topic, mapping in self._mappings.items()}
@@ -75,11 +71,16 @@ class Plugin:
 
     @hookimpl
     async def broker_stopping(self) -> None:
-        self._peers.close()
+        if self._translator is not None:
+            self._translator.close()
 
     def _engage(self) -> None:
         """Requests are looked at only while there are static topics."""
         if self._mappings and self._release is None:
+            if self._translator is None:
+                from verniermq.plugins.statictopic.translation import Translator
+
+                self._translator = Translator(self.broker, self._mappings)
             self._release = self.broker.intercept(self._translator.interceptors())
         elif not self._mappings and self._release is not None:
             self._release()
@@ -123,7 +124,7 @@ class Plugin:
             data = parse_fastjson(request.body, FROM_PEER)
         except ValueError as error:
             raise InvalidParameter(f"the queue mapping is no JSON that can be used: {error}") from error
-        mapping = TopicMapping.from_json(data)
+        mapping = _read(data)
         if (mapping.topic, mapping.broker) != (topic.name, self.broker.name):
             raise InvalidParameter(
                 f"the queue mapping is of topic {mapping.topic!r:.140} on broker {mapping.broker!r:.140}; "
@@ -144,3 +145,9 @@ class Plugin:
     @hookimpl(optionalhook=True)
     def queue_mappings(self) -> Mapping[str, Mapping[str, Any]] | None:
         return {topic: mapping.as_route() for topic, mapping in self._mappings.items()} or None
+
+
+def _read(data: Any) -> TopicMapping:
+    from verniermq.plugins.statictopic.mapping import TopicMapping
+
+    return TopicMapping.from_json(data)

@@ -45,10 +45,14 @@ Served = Answer | Coroutine[Any, Any, Answer]
 class Translator:
     """Stands before the handlers of requests that name a queue, for as long as there are static topics."""
 
-    def __init__(self, broker: Context, mappings: Mapping[str, TopicMapping], peers: PeerBrokers) -> None:
+    def __init__(self, broker: Context, mappings: Mapping[str, TopicMapping]) -> None:
         self._broker = broker
         self._mappings = mappings
-        self._peers = peers
+        self._peers = PeerBrokers(broker)
+
+    def close(self) -> None:
+        """Let go of the other brokers."""
+        self._peers.close()
 
     def interceptors(self) -> dict[int, Callable[[Handler, Command, Connection], Served]]:
         return {

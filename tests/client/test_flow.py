@@ -16,7 +16,8 @@ import pytest
 from tests.client.place import Place, numbered, until
 from verniermq.client import PushConsumer, ReceivedMessage
 from verniermq.kernel import Consuming, hookimpl
-from verniermq.plugins.flow import ClientPlugin, make_engine
+from verniermq.plugins.flow import make_engine
+from verniermq.plugins.flow.client import ClientPlugin
 from verniermq.plugins.flow.consumer import ConsumeShaper
 from verniermq.plugins.flow.engine import Engine
 

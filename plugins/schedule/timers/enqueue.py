@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -22,8 +22,7 @@ BATCH: Final = 128
 LATE_SECONDS: Final = 2
 
 
-@attrs.frozen
-class EnqueueResult:
+class EnqueueResult(NamedTuple):
     """A timed message that has its place in the wheel now."""
 
     slot: int

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -46,8 +46,7 @@ def delete_key_of(properties: Mapping[str, str]) -> str:
     return delete_key(properties.get(Property.REAL_TOPIC, ""), properties.get(Property.UNIQUE_KEY, ""))
 
 
-@attrs.frozen
-class RecallHandle:
+class RecallHandle(NamedTuple):
     topic: str
     broker: str
     time_ms: int
