@@ -58,3 +58,41 @@ class BrokerGone(TableError):
 class NoArrow(TableError):
     def __init__(self, why: object) -> None:
         super().__init__(f"this needs pyarrow and numpy: pip install 'verniermq[arrow]' ({why})")
+
+
+class BadFormat(TableError):
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"format {name!r} is none of {', '.join(known)}")
+
+
+class FormatChanged(TableError):
+    def __init__(self, out: object, found: str, wanted: str) -> None:
+        super().__init__(f"{out} has an export as {found}; to export as {wanted}, use another folder")
+
+
+class NoTableLibrary(TableError):
+    def __init__(self, name: str, why: object) -> None:
+        super().__init__(f"format {name} needs more packages: pip install 'verniermq[{name}]' ({why})")
+
+
+class TableChanged(TableError):
+    """A table is not as the export left it."""
+
+    def __init__(self, table: str, batch: str, why: object) -> None:
+        text = " ".join(str(why).split())
+        super().__init__(
+            f"batch {batch} does not fit {table}: {text}. Nothing of the batch is in the table; mend the table or use "
+            "another folder, and run the export again"
+        )
+
+
+class DiskFull(TableError):
+    """The output cannot be written."""
+
+    def __init__(self, out: object, why: object) -> None:
+        super().__init__(f"{out} cannot be written: {why}. Batches before this one are whole; run the export again")
+
+    @classmethod
+    def or_else(cls, error: OSError, out: object) -> Exception:
+        """The same as one line, if it is about files: a network's errors have their own."""
+        return error if isinstance(error, ConnectionError | TimeoutError) else cls(out, error)

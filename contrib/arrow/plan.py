@@ -13,7 +13,7 @@ import attrs
 
 from verniermq.contrib.arrow.cluster import Bounds, Cluster
 from verniermq.contrib.arrow.errors import DataLost, NoSuchTopic, OffsetOutOfRange
-from verniermq.contrib.arrow.offsets import EARLIEST, LATEST, Offsets, Span, split
+from verniermq.contrib.arrow.offsets import EARLIEST, LATEST, Offsets, Span, limited, split
 from verniermq.contrib.arrow.options import ReadOptions
 from verniermq.kernel import MessageQueue
 
@@ -145,6 +145,29 @@ class Plan:
                 begin = self._skip(queue, begin, min(bounds[queue].low, end[queue]))
             spans.append(Span(queue, begin, end[queue]))
         return split(spans, self.options.min_partitions)
+
+    def ends(self) -> Offsets:
+        """Where the queues end now; queues and topics that are new are among them."""
+        return {queue: bound.high for queue, bound in self.place.bounds(self.queues()).items()}
+
+    def following(self, begin: Offsets, end: Offsets, most: int | None) -> Offsets:
+        """Where the next batch of a stream ends that has come to ``begin``: at ``end``, or after ``most`` messages.
+
+        A queue whose broker is away keeps its place; none ever goes back.
+
+        Raises:
+            DataLost: a queue ends before what was read of it, and that matters.
+        """
+        for queue, offset in begin.items():
+            if end.get(queue, offset) < offset and self.options.fail_on_data_loss:
+                ends = f"it was read up to {offset} and ends at {end[queue]}"
+                raise DataLost(queue, end[queue], offset, f"{ends}: the topic was made anew, or the newest are lost")
+        merged = {**begin, **{queue: max(stop, begin.get(queue, 0)) for queue, stop in end.items()}}
+        if most is None:
+            return merged
+        fresh = [queue for queue in merged if queue not in begin]
+        lows = self.place.bounds(fresh) if fresh else {}
+        return limited({**begin, **{queue: lows[queue].low for queue in fresh}}, merged, most)
 
     def _skip(self, queue: MessageQueue, begin: int, following: int) -> int:
         why = f"the queue begins at {following} or later now: old files were deleted before they were read"

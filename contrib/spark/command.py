@@ -60,8 +60,8 @@ def export(
     Run it again, and it goes on where it was, however it ended. OUT is a folder, or an address that Spark can
     write to (s3a://…, hdfs://…).
     """
+    from verniermq.contrib.arrow.progress import ExportProgress
     from verniermq.contrib.spark.export import Export, run
-    from verniermq.contrib.spark.progress import ExportProgress
 
     what = Export(
         out=out if "://" in out else str(Path(out).resolve()),
@@ -77,7 +77,7 @@ def export(
         fail_on_data_loss=not skip_lost,
         tables=not no_tables,
     )
-    with ExportProgress(Console()) as progress:
+    with ExportProgress(Console(), "starting Spark …") as progress:
         run(what, progress)
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -25,25 +24,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from verniermq.contrib.arrow import export as arrow
+from verniermq.contrib.arrow.checkpoint import batch_name
 from verniermq.contrib.arrow.cluster import Cluster
+from verniermq.contrib.arrow.figures import group_rows
+from verniermq.contrib.arrow.layout import clean
 from verniermq.contrib.arrow.lock import ExportLock
 from verniermq.contrib.arrow.offsets import Offsets, from_json
 from verniermq.contrib.arrow.options import ReadOptions
 from verniermq.contrib.arrow.plan import Plan
+from verniermq.contrib.arrow.progress import ExportProgress
+from verniermq.contrib.arrow.rows import ALL_DIFFERENT
 from verniermq.contrib.spark.errors import SparkError
 from verniermq.contrib.spark.losses import skipped_in
-from verniermq.contrib.spark.progress import ExportProgress
+from verniermq.contrib.spark.progress import batch_done
 from verniermq.contrib.spark.session import session
-from verniermq.contrib.spark.tables import group_rows, write_groups, write_topics
+from verniermq.contrib.spark.tables import write_groups, write_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger(__name__)
-
-EVERYTHING: Final = "[^%].*|%RETRY%.*|%DLQ%.*"
-"""All topics but the brokers' own."""
 
 CONF: Final = {
     # Rows of several topics in one task: a writer for each, instead of sorting the rows first.
@@ -53,10 +55,9 @@ CONF: Final = {
     "spark.sql.shuffle.partitions": "4",
     # A topic called 007 is not the number 7 when the files are looked at again.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # As Arrow, Iceberg and Delta have them; Spark's own default is a type of 12 bytes that Parquet has given up.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-ALL_DIFFERENT: Final = ("body", "uniqueKey", "keys", "queueOffset", "commitLogOffset")
-"""Columns without a value that comes again. A dictionary of them is only work, a tenth of all that writing takes."""
-
 BUSY_MACHINE: Final = "failed to connect back"
 """Spark gives the Python process of a stream ten seconds to start; on a busy machine it may need longer."""
 START_ATTEMPTS: Final = 5
@@ -64,24 +65,13 @@ POLL_SECONDS: Final = 0.25
 
 
 @attrs.frozen(kw_only=True)
-class Export:
-    """What to export, and where to."""
+class Export(arrow.Export):
+    """What to export, and where to: a folder, or an address that Spark can write to."""
 
-    out: str
-    name_server: str
-    topics: tuple[str, ...] = ()
-    """Empty for all but the brokers' own."""
     checkpoint: str = ""
     master: str | None = None
     conf: dict[str, str] = attrs.Factory(dict)
-    starting: str = "earliest"
-    batch_rows: int = 1_000_000
-    interval: float | None = None
-    """Seconds between batches of an export that does not end; ``None`` for one that ends with what is there."""
     group: str = "spark-export"
-    fail_on_data_loss: bool = True
-    tables: bool = True
-    retry_timeout: str = "60s"
 
     @property
     def local_out(self) -> Path | None:
@@ -106,9 +96,9 @@ def run(export: Export, progress: ExportProgress) -> int:
         ExportRuns: there is one already.
     """
     lock = ExportLock(export.local_out) if export.local_out is not None else None
-    if lock is not None:
+    if lock is not None and export.local_out is not None:
         lock.take()
-        _clean(export.local_out)
+        clean(export.local_out)
     spark = session(export.master, {**CONF, **export.conf}, "verniermq-export")
     spark.sparkContext.setLogLevel("OFF" if logger.getEffectiveLevel() > logging.DEBUG else "WARN")
     if lock is not None:
@@ -130,21 +120,9 @@ def run(export: Export, progress: ExportProgress) -> int:
             lock.release()
 
 
-def source_options(export: Export) -> dict[str, str]:
-    which = {"subscribe": ",".join(export.topics)} if export.topics else {"subscribePattern": EVERYTHING}
-    return {
-        **which,
-        "nameServer": export.name_server,
-        "startingOffsets": export.starting,
-        "maxOffsetsPerTrigger": str(export.batch_rows),
-        "failOnDataLoss": str(export.fail_on_data_loss).lower(),
-        "retryTimeout": export.retry_timeout,
-    }
-
-
 def start(spark: SparkSession, export: Export) -> StreamingQuery:
     """Start the query; batches run in the background."""
-    reader = spark.readStream.format("verniermq").options(**source_options(export))
+    reader = spark.readStream.format("verniermq").options(**export.source_options())
     writer = BatchWriter(export)
     stream = reader.load().writeStream.foreachBatch(writer).option("checkpointLocation", export.checkpoint_location)
     if export.interval is None:
@@ -203,7 +181,7 @@ class BatchWriter:
 
 def first_offsets(export: Export, cluster: Cluster) -> Offsets:
     """Where an export begins that never ran before."""
-    plan = Plan(ReadOptions.parse(source_options(export), streaming=True), cluster)
+    plan = Plan(ReadOptions.parse(export.source_options(), streaming=True), cluster)
     return plan.starting(cluster.bounds(plan.queues()))
 
 
@@ -221,10 +199,6 @@ class Losses:
             progress.skipped(skipped)
 
 
-def batch_name(query_id: str, number: int) -> str:
-    return f"{query_id[:8]}-{number}"
-
-
 def _watch(
     query: StreamingQuery, export: Export, cluster: Cluster, progress: ExportProgress, losses: Losses | None
 ) -> int:
@@ -240,7 +214,7 @@ def _watch(
                     if losses is not None:
                         losses.tell(one, str(query.id), progress)
                     _publish(export, cluster, source)
-                    progress.batch(one)
+                    progress.batch(batch_done(one))
             if not active:
                 break
             time.sleep(POLL_SECONDS)
@@ -274,10 +248,3 @@ def reason_of(text: str) -> str:
 def _java_pid(spark: SparkSession) -> int:
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return 0 if process is None else int(process.pid)
-
-
-def _clean(out: Path | None) -> None:
-    """Remove what a killed run left half written."""
-    for folder in ("messages", "topics", "groups"):
-        for left in (out or Path()).joinpath(folder).glob(".spark-staging-*"):
-            shutil.rmtree(left, ignore_errors=True)

@@ -12,13 +12,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from verniermq.contrib.arrow.cluster import Bounds
-from verniermq.contrib.arrow.errors import DataLost
-from verniermq.contrib.arrow.offsets import Offsets, as_json, from_json, limited
+from verniermq.contrib.arrow.offsets import Offsets, as_json, from_json
 from verniermq.contrib.arrow.options import ReadOptions
 from verniermq.contrib.arrow.plan import Plan, place_of
 from verniermq.contrib.spark.source import Nullable, partitions_of, read_spans
-from verniermq.kernel import MessageQueue
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -40,45 +37,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_plan": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        return as_json(self.plan.starting(self._bounds()))
+        return as_json(self.plan.starting(self.plan.place.bounds(self.plan.queues())))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self.options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._ends(self._bounds())
+        self._target = self.plan.ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begin = from_json(start)
-        bounds = {} if self._target is not None else self._bounds()
-        end = self._target if self._target is not None else self._ends(bounds)
-        for queue, offset in begin.items():
-            if end.get(queue, offset) < offset:
-                self._went_back(queue, offset, end[queue])
-        # A queue whose broker is away keeps its place; none ever goes back.
-        merged = {**begin, **{queue: max(stop, begin.get(queue, 0)) for queue, stop in end.items()}}
-        if isinstance(limit, ReadMaxRows):
-            fresh = [queue for queue in merged if queue not in begin]
-            lows = self.plan.place.bounds(fresh) if fresh else {}
-            known = {**begin, **{queue: lows[queue].low for queue in fresh}}
-            merged = limited(known, merged, limit.max_rows)
-        return as_json(merged)
+        end = self._target if self._target is not None else self.plan.ends()
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return as_json(self.plan.following(from_json(start), end, most))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return as_json(self._ends(self._bounds()))
-
-    def _bounds(self) -> dict[MessageQueue, Bounds]:
-        return self.plan.place.bounds(self.plan.queues())
-
-    @staticmethod
-    def _ends(bounds: dict[MessageQueue, Bounds]) -> Offsets:
-        return {queue: bound.high for queue, bound in bounds.items()}
-
-    def _went_back(self, queue: MessageQueue, read: int, high: int) -> None:
-        if self.options.fail_on_data_loss:
-            why = f"it was read up to {read} and ends at {high}: the topic was made anew, or the newest are lost"
-            raise DataLost(queue, high, read, why)
+        return as_json(self.plan.ends())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return partitions_of(self.plan.between(from_json(start), from_json(end)), self.options)

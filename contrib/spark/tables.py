@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from verniermq.contrib.arrow.cluster import Cluster
-from verniermq.contrib.arrow.errors import TableError
-from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX, MessageQueue, RemotingError
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -64,36 +60,6 @@ def write_topics(spark: SparkSession, out: str, batch: str) -> dict[str, int]:
         .parquet(f"{out}/topics")
     )
     return {row["topic"]: row["messages"] for row in rows}
-
-
-def group_rows(cluster: Cluster, counts: dict[str, int]) -> list[dict[str, Any]]:
-    """How far every consumer group is, with what came back to it in this batch."""
-    try:
-        committed = cluster.committed()
-    except (RemotingError, TableError):
-        return []  # no broker can be asked now; the messages are what counts
-    rows: list[dict[str, Any]] = []
-    for group, topics in sorted(committed.items()):
-        for topic, brokers in sorted(topics.items()):
-            queues = [MessageQueue(topic, broker, int(queue)) for broker, some in brokers.items() for queue in some]
-            try:
-                ends = cluster.bounds(queues)
-            except (RemotingError, TableError):
-                continue
-            done = sum(sum(some.values()) for some in brokers.values())
-            end = sum(bound.high for bound in ends.values())
-            rows.append(
-                {
-                    "group": group,
-                    "topic": topic,
-                    "committed": done,
-                    "end": end,
-                    "lag": max(0, end - done),
-                    "retries": counts.get(RETRY_PREFIX + group, 0),
-                    "deadLetters": counts.get(DEAD_LETTER_PREFIX + group, 0),
-                }
-            )
-    return rows
 
 
 def write_groups(spark: SparkSession, out: str, batch: str, rows: list[dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import duckdb
 import polars
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from tests.arrow.conftest import Source
 from tests.arrow.producing import Producing
+from verniermq.cli import main
 from verniermq.contrib.arrow import scan
 from verniermq.contrib.arrow.errors import BadOption, NoArrow, NoSuchTopic, UnknownOption
 from verniermq.contrib.arrow.schema import COLUMNS
+from verniermq.testing import broker_process
 
 MANUAL = Path(__file__).parents[2] / "docs" / "arrow.md"
 
@@ -82,3 +86,20 @@ def test_mistakes_are_told_before_anything_is_read(source: Source, monkeypatch: 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(NoArrow, match=r"pip install 'verniermq\[arrow\]'"):
         scan("orders", **source())
+
+
+def test_the_way_from_a_broker_to_iceberg_and_duckdb_is_as_the_manual_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = MANUAL.read_text()
+    commands, program = re.findall(r"```(?:python)?\n(.*?)```", text[text.index("<!-- walk -->") :], re.DOTALL)[:2]
+
+    with broker_process(tmp_path / "store") as process:
+        monkeypatch.setenv("VERNIERMQ_NAMESRV", process.namesrv)
+        for line in commands.replace("/data/mq", str(tmp_path / "mq")).splitlines():
+            done = CliRunner().invoke(main, shlex.split(line)[1:])
+            assert done.exit_code == 0, done.output
+    exec(compile(program.replace("/data/mq", str(tmp_path / "mq")), str(MANUAL), "exec"), {})
+
+    rows = re.findall(r"(refund|sale) *│ *(\d+) │ *(\d+)", capsys.readouterr().out)
+    assert rows == [("refund", "1", "5"), ("sale", "2", "50")]

@@ -23,9 +23,11 @@ from tests.arrow.producing import Producing
 from tests.arrow.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
 from tests.spark.conftest import WITH_PLUGIN, Source
 from verniermq.cli import main
+from verniermq.contrib.arrow import export as arrow
 from verniermq.contrib.arrow.lock import ExportRuns
+from verniermq.contrib.arrow.progress import BatchDone, ExportProgress
 from verniermq.contrib.spark.export import Export, ExportFailed, reason_of, run
-from verniermq.contrib.spark.progress import ExportProgress, lag_of
+from verniermq.contrib.spark.progress import lag_of
 from verniermq.kernel import RequestCode, ResponseCode
 from verniermq.testing import broker_process
 
@@ -109,6 +111,27 @@ def test_the_command_shows_rows_and_says_what_retention_took(spark: SparkSession
     assert f"skipped: {450 - len(rows)} messages of orders, queue 0 were deleted" in going_on.output
 
 
+def test_an_export_without_spark_goes_on_with_it_and_back(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path
+) -> None:
+    bodies = producing.send_many(topic, 10)
+    with progress() as shown:
+        small = arrow.Export(out=str(tmp_path), name_server=source()["nameServer"], topics=(topic,))
+        first = arrow.run(small, shown)
+    producing.send(topic, b"for Spark")
+    second = export(tmp_path, source, topic)
+    producing.send(topic, b"for one process")
+    with progress() as shown:
+        third = arrow.run(small, shown)
+
+    assert (first, second, third) == (10, 1, 1)
+    rows = parquet(tmp_path / "messages")
+    assert sorted(row["body"] for row in rows) == sorted([*bodies, b"for Spark", b"for one process"])
+    assert {row["batch"].partition("-")[2] for row in rows} == {"0", "1", "2"}
+    topics = parquet(tmp_path / "topics")
+    assert [row["messages"] for row in sorted(topics, key=lambda row: row["batch"])] == [10, 1, 1]
+
+
 def retention_by_request() -> tuple[str, ...]:
     """Settings with which messages go as soon as an operator says so, and never by themselves."""
     another_hour = (datetime.now().hour + 12) % 24
@@ -126,7 +149,7 @@ class DeletingAfterTheFirstBatch(ExportProgress):
         super().__init__(Console(file=self.printed, width=200))
         self._producing = producing
 
-    def batch(self, one: dict[str, Any]) -> None:
+    def batch(self, one: BatchDone) -> None:
         if not self.rows:
             answer = self._producing.wire.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
             assert answer.code == ResponseCode.SUCCESS, answer

@@ -1,0 +1,136 @@
+"""The folders of an export, and the files of one batch in them.
+
+::
+
+    OUT/messages/topic=orders/dt=2026-03-01/batch=1f0c2d3e-7/part-00000.zstd.parquet
+    OUT/topics/batch=1f0c2d3e-7/…
+    OUT/groups/batch=1f0c2d3e-7/…
+
+A batch is written beside them, in a folder that readers pass over, and moved to its places when it is whole. One that
+runs again replaces what its first try left: its folders carry its number.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from verniermq.contrib.arrow.rows import RowFile, open_rows
+from verniermq.contrib.arrow.tables import TableFormat
+
+STAGING: Final = ".export-staging"
+NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+UNSAFE: Final = frozenset("\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32))))
+
+
+@attrs.frozen
+class DataFile:
+    """A file of one batch, where readers find it."""
+
+    topic: str
+    day: date | None
+    path: Path
+    rows: int
+
+
+def escaped(value: str) -> str:
+    """A partition's value in the name of a folder, as Spark and Hive write it."""
+    return "".join(f"%{ord(char):02X}" if char in UNSAFE else char for char in value)
+
+
+def clean(out: Path) -> None:
+    """Remove what a killed export left half written, this one or Spark's."""
+    for folder in ("messages", "topics", "groups"):
+        for left in (*(out / folder).glob(".spark-staging-*"), *(out / folder).glob(f"{STAGING}-*")):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+class BatchFiles:
+    """Writes the messages of one batch, one file for each topic and day. Topics have to come one after the other."""
+
+    def __init__(self, out: Path, batch: str, table: TableFormat) -> None:
+        self._folder = out / "messages"
+        self._staging = self._folder / f"{STAGING}-{batch}"
+        self._batch = batch
+        self._table = table
+        self._topic = ""
+        self._open: dict[date | None, tuple[Path, RowFile]] = {}
+        self._done: list[DataFile] = []
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+    def write(self, topic: str, rows: pa.RecordBatch) -> None:
+        """Rows of one topic, with the column ``storeTimestamp``, which says the day."""
+        if topic != self._topic:
+            self._close_files()
+            self._topic = topic
+        for day, some in _by_day(rows):
+            if day not in self._open:
+                name = escaped(self._table.folder(topic))
+                folder = f"topic={name}/dt={NO_VALUE if day is None else day.isoformat()}/batch={self._batch}"
+                (self._staging / folder).mkdir(parents=True)
+                path = Path(folder, f"part-00000.{self._table.suffix}")
+                self._open[day] = path, open_rows(self._staging / path, some.schema)
+            self._open[day][1].write(some)
+
+    def publish(self) -> list[DataFile]:
+        """Move the files to where readers look; those of an earlier try go."""
+        self._close_files()
+        for file in self._done:
+            move_folder(self._staging / file.path.relative_to(self._folder).parent, file.path.parent)
+        shutil.rmtree(self._staging, ignore_errors=True)
+        return self._done
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        for _, file in self._open.values():
+            file.abort()
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+    def _close_files(self) -> None:
+        for day, (path, file) in self._open.items():
+            self._done.append(DataFile(self._topic, day, self._folder / path, file.close()))
+        self._open.clear()
+
+
+def write_table(out: Path, name: str, batch: str, table: pa.Table) -> None:
+    """A small table of one batch."""
+    staging = out / name / f"{STAGING}-{batch}"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    file = open_rows(staging / "part-00000.zstd.parquet", table.schema)
+    for rows in table.to_batches():
+        file.write(rows)
+    file.close()
+    move_folder(staging, out / name / f"batch={batch}")
+
+
+def move_folder(source: Path, target: Path) -> None:
+    """Put a folder in the place of another, if there is one, and have both on the disk."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)
+    source.rename(target)
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]]:
+    """The rows of each day (UTC); mostly there is one."""
+    days: Any = pc.cast(pc.floor_temporal(rows.column("storeTimestamp"), unit="day"), pa.date32())
+    different = pc.unique(days).to_pylist()
+    if len(different) == 1:
+        yield different[0], rows
+        return
+    for day in different:
+        passing = pc.is_null(days) if day is None else pc.equal(days, pa.scalar(day, pa.date32()))
+        yield day, rows.filter(passing)

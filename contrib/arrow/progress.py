@@ -1,0 +1,87 @@
+"""What an export says on the terminal: rows, how fast, and how many are still to come."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import attrs
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from verniermq.contrib.arrow.losses import Skipped
+
+
+@attrs.frozen
+class BatchDone:
+    """A batch that was written."""
+
+    number: int
+    rows: int
+    rate: float
+    """Rows a second."""
+    lag: int
+    """Messages that were there and are not in it, nor in one before it."""
+
+
+class ExportProgress:
+    """A bar on a terminal; one line per batch where there is none."""
+
+    def __init__(self, console: Console, at_first: str = "looking …") -> None:
+        self._console = console
+        self._at_first = at_first
+        self._live = Live(console=console, transient=True, refresh_per_second=4) if console.is_terminal else None
+        self.rows = 0
+        self.lost = 0
+        self._lag = 0
+        self._rate = 0.0
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+            self._live.update(self._at_first)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def batch(self, one: BatchDone) -> None:
+        """A batch was written."""
+        self.rows += one.rows
+        self._lag = one.lag
+        self._rate = one.rate
+        if self._live is not None:
+            self._live.update(self._shown())
+        else:
+            self._console.print(f"batch {one.number}: {self._line()}", highlight=False)
+
+    def _line(self) -> str:
+        return f"{self.rows:,} rows, {self._rate:,.0f} rows/s, {self._lag:,} to come"
+
+    def _shown(self) -> Table:
+        table = Table.grid(padding=(0, 1))
+        table.add_row(ProgressBar(total=max(1, self.rows + self._lag), completed=self.rows, width=40), self._line())
+        return table
+
+    def skipped(self, what: Skipped) -> None:
+        """Messages were deleted before they could be read, and the export went on without them."""
+        self.lost += what.messages
+        self._console.print(f"skipped: {what} were deleted before they were read", highlight=False)
+
+    def interrupted(self) -> None:
+        self._console.print("stopped; the next export goes on from here", highlight=False)
+
+    def done(self) -> None:
+        seconds = time.monotonic() - self._since
+        lost = f"; {self.lost:,} were deleted before they were read" if self.lost else ""
+        self._console.print(
+            f"{self.rows:,} rows in {seconds:.1f} s, {self._lag:,} came meanwhile and wait{lost}", highlight=False
+        )
