@@ -41,7 +41,8 @@ from spark_rows import QUEUES, fill, first_chunk
 from verniermq.contrib.arrow.decode import decode_columns
 from verniermq.contrib.arrow.progress import ExportProgress
 from verniermq.contrib.arrow.schema import COLUMNS, ddl
-from verniermq.contrib.spark.export import Export, run, write_messages
+from verniermq.contrib.spark.batches import write_messages
+from verniermq.contrib.spark.export import Export, run
 from verniermq.contrib.spark.session import session
 from verniermq.kernel import Command
 from verniermq.kernel.loop import backend_options

@@ -75,6 +75,10 @@ class Checkpoint:
         number = self._newest("offsets")
         if number < 0 or number == self._newest("commits"):
             return None
+        return self.batch(number)
+
+    def batch(self, number: int) -> ExportBatch:
+        """A batch that began."""
         start = self._first() if number == 0 else self._offsets(number - 1)
         return ExportBatch(self.id, number, start, self._offsets(number))
 

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
+SPARK_FORMATS: Final = ("parquet", "iceberg", "delta")
 
 HINT: Final = """
 Spark {version} on {master}; the name server is {name_server}.
@@ -42,7 +43,10 @@ def spark() -> None:
 @name_server_option
 @master_option
 @conf_option
+@click.option("--format", "form", type=click.Choice(SPARK_FORMATS), default="parquet", show_default=True)
 @click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all but the brokers' own]")
+@click.option("--catalog", default="", help="Of Iceberg: a name in .pyiceberg.yaml.  [default: OUT/catalog.db]")
+@click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
 @click.option("--batch-rows", default=1_000_000, show_default=True, help="The most messages in one batch.")
@@ -52,13 +56,14 @@ def spark() -> None:
 @click.option("--skip-lost", is_flag=True, help="Go on when retention deleted messages before they were exported.")
 @click.option("--no-tables", is_flag=True, help="Messages only, without the tables per topic and group.")
 def export(
-    out: str, name_server: str, master: str | None, conf: tuple[str, ...], topics: tuple[str, ...], continuous: bool,
-    every: float, batch_rows: int, starting: str, group: str, checkpoint: str, skip_lost: bool, no_tables: bool,
+    out: str, name_server: str, master: str | None, conf: tuple[str, ...], form: str, topics: tuple[str, ...],
+    catalog: str, namespace: str, continuous: bool, every: float, batch_rows: int, starting: str, group: str,
+    checkpoint: str, skip_lost: bool, no_tables: bool,
 ) -> None:  # fmt: skip
-    """Export topics to OUT as Parquet, every message exactly once.
+    """Export topics to OUT as Parquet files or tables, every message exactly once.
 
     Run it again, and it goes on where it was, however it ended. OUT is a folder, or an address that Spark can
-    write to (s3a://…, hdfs://…).
+    write to (s3a://…, hdfs://…); tables need a folder that this machine sees.
     """
     from verniermq.contrib.arrow.progress import ExportProgress
     from verniermq.contrib.spark.export import Export, run
@@ -67,6 +72,9 @@ def export(
         out=out if "://" in out else str(Path(out).resolve()),
         name_server=name_server,
         topics=topics,
+        format=form,
+        catalog=catalog,
+        namespace=namespace,
         checkpoint=checkpoint,
         master=master,
         conf=_settings(conf),

@@ -14,10 +14,8 @@ the log of Spark's own file sink. Two exports at a time would write the same fol
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,22 +25,22 @@ import attrs
 from verniermq.contrib.arrow import export as arrow
 from verniermq.contrib.arrow.checkpoint import batch_name
 from verniermq.contrib.arrow.cluster import Cluster
-from verniermq.contrib.arrow.figures import group_rows
 from verniermq.contrib.arrow.layout import clean
 from verniermq.contrib.arrow.lock import ExportLock
-from verniermq.contrib.arrow.offsets import Offsets, from_json
+from verniermq.contrib.arrow.losses import skipped_between
+from verniermq.contrib.arrow.offsets import Offsets
 from verniermq.contrib.arrow.options import ReadOptions
 from verniermq.contrib.arrow.plan import Plan
 from verniermq.contrib.arrow.progress import ExportProgress
-from verniermq.contrib.arrow.rows import ALL_DIFFERENT
+from verniermq.contrib.arrow.tables import PlainFiles, TableFormat, table_format
+from verniermq.contrib.spark.batches import BatchWriter, WrittenBatch
 from verniermq.contrib.spark.errors import SparkError
-from verniermq.contrib.spark.losses import skipped_in
-from verniermq.contrib.spark.progress import batch_done
+from verniermq.contrib.spark.progress import batch_done, offsets_of
 from verniermq.contrib.spark.session import session
-from verniermq.contrib.spark.tables import write_groups, write_topics
+from verniermq.contrib.spark.tables import counts_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger(__name__)
@@ -123,7 +121,7 @@ def run(export: Export, progress: ExportProgress) -> int:
 def start(spark: SparkSession, export: Export) -> StreamingQuery:
     """Start the query; batches run in the background."""
     reader = spark.readStream.format("verniermq").options(**export.source_options())
-    writer = BatchWriter(export)
+    writer = BatchWriter(export, table_of(export))
     stream = reader.load().writeStream.foreachBatch(writer).option("checkpointLocation", export.checkpoint_location)
     if export.interval is None:
         stream = stream.trigger(availableNow=True)
@@ -134,49 +132,10 @@ def start(spark: SparkSession, export: Export) -> StreamingQuery:
     return query
 
 
-def write_messages(rows: DataFrame, out: str, batch: str) -> None:
-    """Write the messages of one batch; what an earlier try of the same batch wrote is replaced."""
-    from pyspark.sql import functions as f
-
-    (
-        rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
-        .withColumn("dt", f.to_date("storeTimestamp"))
-        .withColumn("batch", f.lit(batch))
-        .write.mode("overwrite")
-        .option("partitionOverwriteMode", "dynamic")
-        .option("compression", "zstd")
-        .options(**{f"parquet.enable.dictionary#{name}": "false" for name in ALL_DIFFERENT})
-        .partitionBy("topic", "dt", "batch")
-        .parquet(f"{out}/messages")
-    )
-
-
-class BatchWriter:
-    """Writes one micro-batch; Spark calls it, again with the same number after a crash."""
-
-    def __init__(self, export: Export) -> None:
-        self._export = export
-        self._query_id = ""
-        self._is_started = threading.Event()
-
-    def started(self, query_id: str) -> None:
-        """The query's id, which is the same after every restart from the same checkpoint."""
-        self._query_id = query_id
-        self._is_started.set()
-
-    def __call__(self, rows: DataFrame, number: int) -> None:
-        self._is_started.wait()
-        spark = rows.sparkSession
-        batch = batch_name(self._query_id, number)
-        out = self._export.out.rstrip("/")
-        write_messages(rows, out, batch)
-        if self._export.tables:
-            counts = write_topics(spark, out, batch)
-            cluster = Cluster(self._export.name_server.split(";"), 5.0)
-            try:
-                write_groups(spark, out, batch, group_rows(cluster, counts))
-            finally:
-                cluster.close()
+def table_of(export: Export) -> TableFormat:
+    if export.local_out is None:
+        return PlainFiles("parquet")
+    return table_format(export.format, export.local_out, export.catalog, export.namespace)
 
 
 def first_offsets(export: Export, cluster: Cluster) -> Offsets:
@@ -194,8 +153,14 @@ class Losses:
     first: Offsets
 
     def tell(self, one: dict[str, Any], query_id: str, progress: ExportProgress) -> None:
+        start, end = (offsets_of(one["sources"][0].get(name)) for name in ("startOffset", "endOffset"))
         batch = batch_name(query_id, one["batchId"])
-        for skipped in skipped_in(self.spark, self.export.out.rstrip("/"), batch, one["sources"][0], self.first):
+        if self.export.local_out is None:
+            found = counts_in(self.spark, self.export.out.rstrip("/"), batch)
+        else:
+            topics = {queue.topic for queue in end}
+            found = WrittenBatch.find(self.export.local_out, batch, table_of(self.export), topics).counts()
+        for skipped in skipped_between(start or self.first, end, found):
             progress.skipped(skipped)
 
 
@@ -231,8 +196,7 @@ def _watch(
 def _publish(export: Export, cluster: Cluster, source: dict[str, Any]) -> None:
     """Tell the brokers how far the export is; its lag is then seen where people look for it."""
     try:
-        end = json.loads(source["endOffset"]) if isinstance(source["endOffset"], str) else source["endOffset"]
-        cluster.commit(export.group, from_json(end))
+        cluster.commit(export.group, offsets_of(source["endOffset"]))
     except Exception as error:  # only a courtesy: Spark's checkpoint is what counts
         logger.warning("the offsets of group %s could not be published: %s", export.group, error)
 

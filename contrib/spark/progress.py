@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from verniermq.contrib.arrow.offsets import from_json
+from verniermq.contrib.arrow.offsets import Offsets, from_json
 from verniermq.contrib.arrow.progress import BatchDone
 
 
@@ -17,11 +17,13 @@ def batch_done(one: dict[str, Any]) -> BatchDone:
 def lag_of(source: dict[str, Any]) -> int:
     """How many messages were there that a batch did not reach."""
     try:
-        latest, end = (from_json(_parsed(source[name])) for name in ("latestOffset", "endOffset"))
+        latest, end = (offsets_of(source[name]) for name in ("latestOffset", "endOffset"))
     except (KeyError, ValueError):
         return 0
     return sum(max(0, offset - end.get(queue, 0)) for queue, offset in latest.items())
 
 
-def _parsed(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+def offsets_of(value: Any) -> Offsets:
+    """Offsets as Spark tells them: as JSON, as its text, or not at all."""
+    parsed = json.loads(value) if isinstance(value, str) else value
+    return from_json(parsed) if parsed else {}

@@ -1,4 +1,4 @@
-"""The tables beside the messages: what each topic got in a batch, and how far each consumer group is.
+"""The tables beside the messages, where only Spark can write to the output: what each topic got, how far each group is.
 
 They are made from what was just written, so they cost one look at a few columns and no second read from the broker.
 """
@@ -27,6 +27,13 @@ def written(spark: SparkSession, out: str, batch: str) -> DataFrame | None:
         )
     except AnalysisException:
         return None
+
+
+def counts_in(spark: SparkSession, out: str, batch: str) -> dict[tuple[str, int], int]:
+    """How many rows a batch has of which topic and queue."""
+    rows = written(spark, out, batch)
+    counts = [] if rows is None else rows.groupBy("topic", "queueId").count().collect()
+    return {(row["topic"], row["queueId"]): row["count"] for row in counts}
 
 
 def write_topics(spark: SparkSession, out: str, batch: str) -> dict[str, int]:

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tests.arrow.producing import Producing
+from tests.arrow.test_export import bodies_in
 from tests.arrow.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
 from tests.spark.conftest import WITH_PLUGIN, Source
 from verniermq.cli import main
@@ -130,6 +131,31 @@ def test_an_export_without_spark_goes_on_with_it_and_back(
     assert {row["batch"].partition("-")[2] for row in rows} == {"0", "1", "2"}
     topics = parquet(tmp_path / "topics")
     assert [row["messages"] for row in sorted(topics, key=lambda row: row["batch"])] == [10, 1, 1]
+
+
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
+def test_a_batch_is_in_its_table_once_though_it_runs_again(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path, form: str
+) -> None:
+    dead = f"%DLQ%{topic}"
+    bodies = producing.send_many(topic, 10)
+    producing.create(dead, 1)
+    producing.send(dead, b"given up", times=16)
+
+    first = export(tmp_path, source, topic, dead, format=form)
+    # As if it had been killed after the tables' commits and before its end was noted, but for one table.
+    (tmp_path / "_checkpoint" / "commits" / "0").unlink()
+    (tmp_path / "_checkpoint" / "commits" / ".0.crc").unlink(missing_ok=True)
+    producing.send(topic, b"later")
+    second = export(tmp_path, source, topic, dead, format=form)
+
+    assert first == 11
+    assert second >= 1
+    assert bodies_in(tmp_path, form, topic) == sorted([*bodies, b"later"])
+    assert bodies_in(tmp_path, form, dead) == [b"given up"]
+    topics = parquet(tmp_path / "topics")
+    assert {row["topic"] for row in topics} == {topic, dead}
+    assert sum(row["messages"] for row in topics if row["topic"] == topic) == 11
 
 
 def retention_by_request() -> tuple[str, ...]:

@@ -18,14 +18,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset
 import pytest
+from deltalake import DeltaTable
 
 from tests.arrow.producing import Producing
+from verniermq.contrib.arrow.tables.iceberg import open_catalog
 from verniermq.contrib.arrow.wire import Wire
 from verniermq.kernel import RemotingError, RequestCode, ResponseCode
 from verniermq.testing import BrokerProcess, broker_process
 
+FORMATS = os.environ.get("FORMATS", "parquet").split(",")
+"""Tables are for a run by hand, `FORMATS=iceberg,delta`: each format takes minutes."""
 EXPORT_KILLS = 10
 BROKER_KILLS = 3
 TOPICS = ("orders", "payments")
@@ -66,18 +71,18 @@ class Producer(threading.Thread):
         self.join()
 
 
-def command(out: Path, name_server: str, *more: str) -> list[str]:
+def command(out: Path, name_server: str, form: str, *more: str) -> list[str]:
     topics = [word for topic in TOPICS for word in ("--topic", topic)]
     java = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     base = [sys.executable, "-m", "verniermq.cli", "spark", "export", str(out), "--namesrv", name_server]
-    return [*base, "--master", "local[2]", "--conf", java, "--no-tables", *topics, *more]
+    return [*base, "--master", "local[2]", "--conf", java, "--no-tables", "--format", form, *topics, *more]
 
 
 @contextmanager
-def exporting(out: Path, name_server: str) -> Iterator[subprocess.Popen[bytes]]:
+def exporting(out: Path, name_server: str, form: str) -> Iterator[subprocess.Popen[bytes]]:
     log = out.with_suffix(".log").open("ab")
     process = subprocess.Popen(
-        command(out, name_server, "--continuous", "--every", "0.2", "--batch-rows", "2000"),
+        command(out, name_server, form, "--continuous", "--every", "0.2", "--batch-rows", "2000"),
         stdout=log,
         stderr=log,
         start_new_session=True,
@@ -91,6 +96,21 @@ def exporting(out: Path, name_server: str) -> Iterator[subprocess.Popen[bytes]]:
             pass  # all of it is gone already
         process.wait()
         log.close()
+
+
+def rows_of(out: Path, form: str) -> pa.Table:
+    """What a reader of each format finds."""
+    columns = ["body", "queueId", "queueOffset"]
+    if form == "parquet":
+        return pyarrow.dataset.dataset(out / "messages", partitioning="hive").to_table(columns=[*columns, "topic"])
+    tables = []
+    for topic in TOPICS:
+        if form == "delta":
+            rows = DeltaTable(out / "messages" / f"topic={topic}").to_pyarrow_table(columns=columns)
+        else:
+            rows = open_catalog(out).load_table(("mq", topic)).scan(selected_fields=tuple(columns)).to_arrow()
+        tables.append(rows.select(columns).append_column("topic", pa.array([topic] * rows.num_rows)))
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
 def batches_written(out: Path) -> int:
@@ -115,7 +135,8 @@ def wait_for_moment(process: subprocess.Popen[bytes], out: Path, chance: random.
 
 
 @pytest.mark.timeout(1500)
-def test_every_acknowledged_message_is_exported_exactly_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_acknowledged_message_is_exported_exactly_once(tmp_path: Path, form: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # shown when the test fails
     chance = random.Random(seed)
@@ -130,7 +151,7 @@ def test_every_acknowledged_message_is_exported_exactly_once(tmp_path: Path) -> 
         for producer in producers:
             producer.start()
         for number in range(EXPORT_KILLS):
-            with exporting(out, broker.namesrv) as process:
+            with exporting(out, broker.namesrv, form) as process:
                 if number in broker_rounds:
                     time.sleep(chance.uniform(2, 6))
                     broker.kill()
@@ -143,11 +164,12 @@ def test_every_acknowledged_message_is_exported_exactly_once(tmp_path: Path) -> 
                 print(f"kill {number} while {moment}")
         for producer in producers:
             producer.stop()
-        done = subprocess.run(command(out, broker.namesrv), capture_output=True, text=True, check=False, timeout=400)
+        done = subprocess.run(
+            command(out, broker.namesrv, form), capture_output=True, text=True, check=False, timeout=400
+        )
 
     assert done.returncode == 0, done.stdout + done.stderr
-    found = pyarrow.dataset.dataset(out / "messages", partitioning="hive")
-    table = found.to_table(columns=["body", "topic", "queueId", "queueOffset"])
+    table = rows_of(out, form)
     exported = Counter(table.column("body").to_pylist())
     acknowledged = {body for producer in producers for body in producer.acknowledged}
     assert len(acknowledged) > 1000

@@ -1,0 +1,157 @@
+"""One micro-batch of an export: Spark writes the files, and the driver does the rest in Python.
+
+What is left after the files is small: naming them to a table, and a few figures. Where the output is a folder of this
+machine that needs no job of Spark's, each of which costs a good part of a second, and no jar decides which Spark works.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import attrs
+
+from verniermq.contrib.arrow.checkpoint import Checkpoint, ExportBatch, batch_name
+from verniermq.contrib.arrow.cluster import Cluster
+from verniermq.contrib.arrow.errors import BadOption
+from verniermq.contrib.arrow.export import CLUSTER_PATIENCE
+from verniermq.contrib.arrow.figures import MEASURED, TopicFigures, group_rows, groups_table
+from verniermq.contrib.arrow.layout import NO_VALUE, DataFile, write_table
+from verniermq.contrib.arrow.rows import ALL_DIFFERENT
+from verniermq.contrib.arrow.tables import PlainFiles, TableFormat
+from verniermq.contrib.spark.tables import write_groups, write_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from verniermq.contrib.spark.export import Export
+
+
+def write_messages(rows: DataFrame, out: str, batch: str, folder: Column | None = None) -> None:
+    """Write the messages of one batch; what an earlier try of the same batch wrote is replaced.
+
+    :param folder: what stands for the topic in the names of folders; otherwise the topic itself
+    """
+    from pyspark.sql import functions as f
+
+    if folder is not None:
+        rows = rows.withColumn("topic", folder)
+    (
+        rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
+        .withColumn("dt", f.to_date("storeTimestamp"))
+        .withColumn("batch", f.lit(batch))
+        .write.mode("overwrite")
+        .option("partitionOverwriteMode", "dynamic")
+        .option("compression", "zstd")
+        .options(**{f"parquet.enable.dictionary#{name}": "false" for name in ALL_DIFFERENT})
+        .partitionBy("topic", "dt", "batch")
+        .parquet(f"{out}/messages")
+    )
+
+
+@attrs.frozen
+class WrittenBatch:
+    """The files of one batch in a folder of this machine."""
+
+    files: tuple[DataFile, ...]
+
+    @classmethod
+    def find(cls, out: Path, batch: str, table: TableFormat, topics: Iterable[str]) -> WrittenBatch:
+        """
+        :param topics: those that the batch may have
+        """
+        import pyarrow.parquet as pq
+
+        names = {table.folder(topic): topic for topic in topics}
+        files = []
+        for path in sorted((out / "messages").glob(f"topic=*/dt=*/batch={batch}/*.parquet")):
+            folder, day = (unquote(part.partition("=")[2]) for part in path.parts[-4:-2])
+            of = None if day == NO_VALUE else date.fromisoformat(day)
+            files.append(DataFile(names.get(folder, folder), of, path, pq.read_metadata(path).num_rows))
+        return cls(tuple(files))
+
+    def figures(self) -> TopicFigures:
+        import pyarrow.parquet as pq
+
+        figures = TopicFigures()
+        for file in self.files:
+            for rows in pq.ParquetFile(file.path).iter_batches(columns=list(MEASURED)):
+                figures.add(file.topic, rows)
+        return figures
+
+    def counts(self) -> Counter[tuple[str, int]]:
+        """How many rows of which topic and queue."""
+        import pyarrow.parquet as pq
+
+        found: Counter[tuple[str, int]] = Counter()
+        for file in self.files:
+            for pair in pq.read_table(file.path, columns=["queueId"])["queueId"].value_counts().to_pylist():
+                found[file.topic, pair["values"]] += pair["counts"]
+        return found
+
+
+class BatchWriter:
+    """Writes one micro-batch; Spark calls it, again with the same number after a crash."""
+
+    def __init__(self, export: Export, table: TableFormat) -> None:
+        self._export = export
+        self._table = table
+        self._query_id = ""
+        self._is_started = threading.Event()
+        if not isinstance(table, PlainFiles) and (export.local_out is None or "://" in export.checkpoint_location):
+            raise BadOption("format", export.format, "a folder that this machine sees, for OUT and for the checkpoint")
+
+    def started(self, query_id: str) -> None:
+        """The query's id, which is the same after every restart from the same checkpoint."""
+        self._query_id = query_id
+        self._is_started.set()
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        self._is_started.wait()
+        if self._export.local_out is None:
+            self._write_elsewhere(rows, batch_name(self._query_id, number))
+        else:
+            self._write_here(rows, number, self._export.local_out)
+
+    def _write_here(self, rows: DataFrame, number: int, out: Path) -> None:
+        from pyspark.sql import functions as f
+
+        batch = ExportBatch(self._query_id, number, {}, {})
+        if not isinstance(self._table, PlainFiles):
+            batch = Checkpoint(Path(self._export.checkpoint_location)).batch(number)
+        topics = sorted({queue.topic for queue in batch.end})
+        held = [topic for topic in topics if self._table.holds(topic, batch)]
+        if held:
+            rows = rows.where(~f.col("topic").isin(held))
+        renamed = {topic: self._table.folder(topic) for topic in topics if self._table.folder(topic) != topic}
+        names = f.create_map(*(f.lit(word) for pair in renamed.items() for word in pair)) if renamed else None
+        folder = None if names is None else f.coalesce(names[f.col("topic")], f.col("topic"))
+        write_messages(rows, str(out), batch.name, folder)
+        written = WrittenBatch.find(out, batch.name, self._table, topics)
+        for topic in sorted({file.topic for file in written.files} - set(held)):
+            self._table.commit(topic, batch, [file for file in written.files if file.topic == topic])
+        if self._export.tables:
+            figures = written.figures()
+            if figures.counts:
+                write_table(out, "topics", batch.name, figures.table())
+            if groups := self._groups(figures.counts):
+                write_table(out, "groups", batch.name, groups_table(groups))
+
+    def _write_elsewhere(self, rows: DataFrame, batch: str) -> None:
+        out = self._export.out.rstrip("/")
+        write_messages(rows, out, batch)
+        if self._export.tables:
+            counts = write_topics(rows.sparkSession, out, batch)
+            write_groups(rows.sparkSession, out, batch, self._groups(counts))
+
+    def _groups(self, counts: dict[str, int]) -> list[dict[str, object]]:
+        cluster = Cluster(self._export.name_server.split(";"), CLUSTER_PATIENCE)
+        try:
+            return group_rows(cluster, counts)
+        finally:
+            cluster.close()
