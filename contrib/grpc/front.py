@@ -131,12 +131,13 @@ class ServerSide(Side):
 
 
 class ClientSide(Side):
-    """The side of a client. It is read from once gRPC has taken the connection."""
+    """The side of a client. What it says before gRPC has taken the connection waits here."""
 
     def __init__(self, front: Front) -> None:
         super().__init__()
         self._front = front
         self.peer = ("", 0)
+        self._early: list[bytes] = []
         self._joining: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -152,19 +153,29 @@ class ClientSide(Side):
         self.transport.pause_reading()
         self._joining = asyncio.get_running_loop().create_task(self._join())
 
+    def data_received(self, data: bytes) -> None:
+        if self.other is None:
+            self._early.append(data)
+            self.transport.pause_reading()
+        else:
+            self.other.write(data)
+
     async def _join(self) -> None:
         loop = asyncio.get_running_loop()
         server = ServerSide(self._front, self)
         try:
-            self.other, _ = await loop.create_connection(lambda: server, PRIVATE_HOST, self._front.private_port)
+            other, _ = await loop.create_connection(lambda: server, PRIVATE_HOST, self._front.private_port)
         except OSError as error:
             logger.warning("gRPC connection lost before it was one peer=%s reason=%s", self.peer, error)
             self.transport.abort()
             return
         if self.transport.is_closing():
-            self.other.abort()
-        else:
-            self.transport.resume_reading()
+            other.abort()
+            return
+        self.other = other
+        other.writelines(self._early)
+        self._early.clear()
+        self.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._front.relays.discard(self)
