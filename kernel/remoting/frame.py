@@ -21,6 +21,7 @@ _unpack_words = struct.Struct(">iI").unpack_from
 
 _JSON: Final = 0
 _BINARY: Final = 1
+_TLS_HANDSHAKE: Final = 0x1603
 _SMALLEST_LENGTH: Final = 4
 
 
@@ -114,6 +115,8 @@ class FrameDecoder:
     def _bad_length(self, length: int) -> ProtocolError:
         if length < _SMALLEST_LENGTH:
             return ProtocolError(f"frame length is {length}, expected {_SMALLEST_LENGTH} or more")
+        if length >> 16 == _TLS_HANDSHAKE:
+            return ProtocolError('the peer speaks TLS, which is off here; [tls] mode = "permissive" turns it on')
         return ProtocolError(
             f"frame of {length + 4} bytes exceeds max_frame_size of {self.limits.max_frame_size} bytes"
         )

@@ -68,6 +68,8 @@ def load_tls(
         ConfigError: a file is missing or is not what it should be.
     """
     if mode == "disabled":
+        if certificate or key:
+            logger.warning('[tls] certificate and key are not used: mode is "disabled"; "permissive" serves TLS too')
         return None
     if not certificate or not key:
         missing = "certificate" if not certificate else "key"

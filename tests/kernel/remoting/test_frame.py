@@ -175,6 +175,7 @@ BAD_FRAMES = {
     "header longer than frame": (b"\0\0\0\x08\0\0\0\x09{}{}", "header of 9 bytes does not fit"),
     "header past its limit": (b"\0\x20\0\0\0\x1f\0\0", "exceeds max_header_size"),
     "unknown header form": (b"\0\0\0\x08\2\0\0\2{}{}", "header form is 2"),
+    "TLS where there is none": (b"\x16\x03\x01\x02\0\x01\0\x01", r"the peer speaks TLS.*permissive"),
     "a text protocol": (b"GET / HTTP/1.1\r\n\r\n", "exceeds max_frame_size"),
     "no JSON": (frame(b"{code:1}"), "no JSON"),
     "an empty header": (frame(b""), "no JSON"),

@@ -302,6 +302,11 @@ def test_a_setting_that_cannot_work_is_refused_and_says_why(tmp_path: Path) -> N
         load_tls("permissive", CERTIFICATE, KEY, str(empty))
 
 
+def test_a_certificate_that_nobody_will_see_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert load_tls("disabled", CERTIFICATE, KEY) is None
+    assert 'mode is "disabled"; "permissive" serves TLS too' in caplog.text
+
+
 async def test_a_broker_and_its_name_server_take_their_settings_from_the_table() -> None:
     async with running_broker(tls__mode="enforcing", tls__certificate=CERTIFICATE, tls__key=KEY) as broker:
         for place in (broker.address, broker.name_servers[0]):
