@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import anyio
 import attrs
 
 from verniermq.kernel import (
@@ -52,6 +53,7 @@ class Plugin:
     _translator: Translator | None = attrs.field(default=None, init=False)
     _release: Callable[[], None] | None = attrs.field(default=None, init=False)
     """Takes the translation off the path of requests; ``None`` while it is not there."""
+    _changing: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
 
     def setup(self, registry: Registry) -> None:
         registry.handler(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, self.update)
@@ -88,6 +90,10 @@ class Plugin:
 
     async def update(self, request: Command, connection: Connection) -> Command:
         """UPDATE_AND_CREATE_STATIC_TOPIC: the physical queues of this broker, and what they are parts of."""
+        async with self._changing:
+            return await self._update(request)
+
+    async def _update(self, request: Command) -> Command:
         name, topics = request.text("topic"), self.broker.topics
         topic = TopicConfig(
             name,
@@ -108,14 +114,17 @@ class Plugin:
                 )
             topic = attrs.evolve(topic, attributes=known.attributes)
         mapping = self._mapping(request, topic)
-        if name in self._mappings:
+        if known is not None:
             mapping = mapping.after(self._mappings[name], force=request.boolean("force", False))
-        topics.put(topic)
+        # The mapping first: one without its topic, as a crash may leave it, is replaced when it is sent again; a topic
+        # without its mapping would be one that is not static.
         self._mappings[name] = mapping
         self._engage()
-        topics.version.next()  # or name servers would take the registration for one that they know
         self._document.touch()
         await self._document.saved()
+        topics.put(topic)
+        topics.version.next()  # or name servers would take the registration for one that they know
+        await self.broker.topics_saved()
         self.broker.hooks.announce(hookspecs.topics_changed, [topic], [])
         return request.reply()
 

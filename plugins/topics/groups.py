@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import anyio
 import orjson
 
 from verniermq.kernel import (
@@ -27,6 +28,8 @@ CHANGES_PER_STEP: Final = 32
 class GroupHandlers:
     def __init__(self, broker: Context) -> None:
         self._broker = broker
+        self._changing = anyio.Lock()
+        """As with topics: a long list is changed in steps."""
 
     def register(self, registry: Registry) -> None:
         registry.handler(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_group, UpdateGroup)
@@ -45,17 +48,19 @@ class GroupHandlers:
         return request.reply()
 
     async def _put_groups(self, changes: list[GroupConfig]) -> None:
-        groups = []
-        async for group in in_steps(changes):
-            check_group_name(group.name)
-            known = self._broker.groups.find(group.name)
-            current = known.attributes if known is not None else {}
-            changed = group.with_attributes(changed_attributes(current, group.attributes))
-            check_attributes(self._broker.hooks, "group", group.name, current, changed.attributes)
-            groups.append(changed)
-        async for group in in_steps(groups, CHANGES_PER_STEP):
-            self._broker.groups.put(group)
+        async with self._changing:
+            groups = [self._changed(group) async for group in in_steps(changes)]
+            async for group in in_steps(groups, CHANGES_PER_STEP):
+                self._broker.groups.put(group)
         await self._broker.groups_saved()
+
+    def _changed(self, group: GroupConfig) -> GroupConfig:
+        check_group_name(group.name)
+        known = self._broker.groups.find(group.name)
+        current = known.attributes if known is not None else {}
+        changed = group.with_attributes(changed_attributes(current, group.attributes))
+        check_attributes(self._broker.hooks, "group", group.name, current, changed.attributes)
+        return changed
 
     async def delete_group(self, request: Command, connection: Connection) -> Command:
         deletion = DeleteGroup.of(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import anyio
 import attrs
 import orjson
 
@@ -35,6 +36,8 @@ CHANGES_PER_STEP: Final = 32
 class TopicHandlers:
     def __init__(self, broker: Context) -> None:
         self._broker = broker
+        self._changing = anyio.Lock()
+        """A long list is changed in steps: what another change adds meanwhile would be lost."""
 
     def register(self, registry: Registry) -> None:
         registry.handler(RequestCode.UPDATE_AND_CREATE_TOPIC, self.update_topic, UpdateTopic)
@@ -65,19 +68,22 @@ class TopicHandlers:
         return request.reply()
 
     async def _put_topics(self, changes: list[TopicConfig]) -> None:
-        topics = []
-        async for topic in in_steps(changes):
-            if self._broker.topics.is_system(topic.name):
-                raise InvalidParameter(f"topic {topic.name!r} is the broker's own; it cannot be changed")
-            known = self._broker.topics.find(topic.name)
-            current = known.attributes if known is not None else {}
-            changed = attrs.evolve(topic, attributes=changed_attributes(current, topic.attributes))
-            changed.check()
-            check_attributes(self._broker.hooks, "topic", topic.name, current, changed.attributes)
-            topics.append(changed)
-        async for topic in in_steps(topics, CHANGES_PER_STEP):
-            self._broker.topics.put(topic)
+        async with self._changing:
+            topics = [self._changed(topic) async for topic in in_steps(changes)]
+            async for topic in in_steps(topics, CHANGES_PER_STEP):
+                self._broker.topics.put(topic)
         await self._broker.topics_saved()
+
+    def _changed(self, topic: TopicConfig) -> TopicConfig:
+        """The topic that there shall be: with the attributes that it has and those that are changed."""
+        if self._broker.topics.is_system(topic.name):
+            raise InvalidParameter(f"topic {topic.name!r} is the broker's own; it cannot be changed")
+        known = self._broker.topics.find(topic.name)
+        current = known.attributes if known is not None else {}
+        changed = attrs.evolve(topic, attributes=changed_attributes(current, topic.attributes))
+        changed.check()
+        check_attributes(self._broker.hooks, "topic", topic.name, current, changed.attributes)
+        return changed
 
     async def delete_topic(self, request: Command, connection: Connection) -> Command:
         name = DeleteTopic.of(request).topic

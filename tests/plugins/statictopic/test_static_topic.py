@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import attrs
@@ -116,6 +118,32 @@ async def test_a_logical_queue_is_sent_to_and_read_by_its_own_number(tmp_path: P
         assert [message.body for message in decode_records(pulled.body)] == [b"b", b"c"]
         numbers = {name: int(pulled.ext[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset", "offsetDelta")}
         assert numbers == {"nextBeginOffset": 503, "minOffset": 500, "maxOffset": 503, "offsetDelta": 500}
+
+
+async def test_a_mapping_is_on_the_disk_before_its_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, real = tmp_path / "config", os.replace
+    mapped: list[bool] = []
+
+    def replace(source: Any, target: Any) -> None:
+        if Path(target).name == "topics.json" and TOPIC in Path(source).read_text():
+            mapping = config / "topicQueueMapping.json"
+            mapped.append(mapping.exists() and TOPIC in mapping.read_text())
+        real(source, target)
+
+    async with place(tmp_path, "broker-a", []) as a:
+        monkeypatch.setattr(os, "replace", replace)
+        assert (await a.put(A, queues=2)).code == 0
+        in_order = list(mapped)
+    monkeypatch.undo()
+    topics = orjson.loads((config / "topics.json").read_bytes())
+    del topics["topicConfigTable"][TOPIC]  # as a crash between the two leaves it
+    for name in ("topics.json", "topics.json.bak"):
+        (config / name).write_bytes(orjson.dumps(topics))
+    async with place(tmp_path, "broker-a", []) as a:
+        again = await a.put(A, queues=2)
+
+    assert in_order == [True]
+    assert again.code == 0, again.remark
 
 
 async def test_a_queue_that_another_broker_leads_is_refused(tmp_path: Path) -> None:

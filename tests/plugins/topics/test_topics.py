@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import orjson
 import pytest
 
@@ -329,3 +331,18 @@ async def test_consumers_create_groups_up_to_a_limit_that_the_refusal_names(sett
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, orjson.dumps({"groupName": "three"})
         )
         assert (created.code == 0) == (setting != "max_groups")
+
+
+async def test_a_change_that_comes_while_a_long_list_is_changed_is_kept() -> None:
+    row: dict[str, Any] = {"readQueueNums": 3, "writeQueueNums": 2, "perm": 6}
+    rows = [row | {"topicName": f"filler-{number}"} for number in range(2000)]
+    rows.append(row | {"topicName": "orders", "attributes": {"+message.type": "NORMAL"}})
+    body = orjson.dumps({"topicConfigList": rows})
+    async with running_broker() as broker, peer(broker.address) as client, peer(broker.address) as other:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.ask_well, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
+            while "filler-0" not in broker.topics:
+                await anyio.lowlevel.checkpoint()
+            assert (await put_topic(other, attributes="+queue.type=SimpleCQ")).code == 0
+
+        assert broker.topics.get("orders").attributes == {"message.type": "NORMAL", "queue.type": "SimpleCQ"}
