@@ -26,6 +26,9 @@ from verniermq.kernel import MessageQueue, RemotingError
 logger = logging.getLogger(__name__)
 
 HOLD_SECONDS: Final = 15.0
+TOLD_EVERY: Final = 60.0
+"""Seconds between two lines about the same trouble."""
+MOST_TOLD: Final = 100
 PUT_OFF: Final = 0.05
 """Seconds until hooks that found messages too much are asked about them again."""
 LEVELS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -47,6 +50,8 @@ class PopService:
     """How many messages may still be popped."""
     _again: dict[Place, float] = attrs.field(factory=dict, init=False)
     """When a place that failed is asked again, by the loop's clock."""
+    _told: dict[str, float] = attrs.field(factory=dict, init=False)
+    """Trouble → when it is told again."""
     _stopping: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -86,6 +91,13 @@ class PopService:
         return found, answered
 
     def _warn(self, error: Exception) -> None:
+        """Say it once, and again when it has gone on for a while: a topic may be missing for days."""
+        now, reason = asyncio.get_running_loop().time(), str(error)
+        if now < self._told.get(reason, now):
+            return
+        if len(self._told) >= MOST_TOLD:
+            self._told.clear()
+        self._told[reason] = now + TOLD_EVERY
         logger.warning("nothing popped, again in %g s group=%s reason=%s", AFTER_ERROR, self.popper.group, error)
 
     async def _pop_at(self, place: Place) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from tests.client.place import until
 from tests.client.test_faults import two_brokers
+from tests.work import WorkPerTurn
 from verniermq.client import Message, Producer, PushConsumer, ReceivedMessage, SimpleConsumer
 from verniermq.client.consumer import popservice
+from verniermq.client.consumer.popper import Popper
 from verniermq.client.errors import ClientError
 from verniermq.testing import running_broker
 
@@ -71,3 +74,21 @@ async def test_a_broker_that_is_gone_holds_up_no_pops_of_others(monkeypatch: pyt
                     for number in range(5):
                         await producer.send(Message("t", b"%d" % number), queue=queues[0])
                         await handled.acquire()
+
+
+async def test_a_missing_topic_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(popservice, "AFTER_ERROR", 0.01)
+    looks = WorkPerTurn().watch(monkeypatch, Popper, "places")
+    async with running_broker() as broker:
+        consumer = PushConsumer("group", namesrv=broker.name_servers[0], mode="pop", start="first")
+        consumer.subscribe("absent")
+
+        @consumer.on_message
+        async def handle(message: ReceivedMessage) -> None: ...
+
+        async with consumer:
+            await until(lambda: looks.total >= 5)
+
+    lines = [record.getMessage() for record in caplog.records if "nothing popped" in record.getMessage()]
+    assert len(lines) == 1
+    assert "topic 'absent' not found" in lines[0]
