@@ -48,6 +48,7 @@ _ON_REQUEST: Final = {
     "audit": "verniermq.plugins.sendhooks.audit:Plugin",
     "trace": "verniermq.plugins.sendhooks.trace:Plugin",
     "http": "verniermq.plugins.http:Plugin",
+    "metrics": "verniermq.contrib.metrics:Plugin",
     "spark": "verniermq.contrib.spark.plugin:Plugin",
     "grpc": "verniermq.contrib.grpc.plugin:Plugin",
 }

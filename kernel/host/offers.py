@@ -69,7 +69,8 @@ def check_metric(name: str, kind: str, labels: tuple[str, ...]) -> None:
 class PageAnswer(NamedTuple):
     """What a page answers that is no data but bytes of its own."""
 
-    body: bytes
+    body: bytes | list[bytes]
+    """What is long comes in pieces, which are written one after the other."""
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
 

@@ -35,7 +35,7 @@ from verniermq.kernel.commitlog.mapped import SyncFailed
 from verniermq.kernel.commitlog.record import START_OF_RECORD, decode
 from verniermq.kernel.config.schema import StoreSettings
 from verniermq.kernel.descriptors import most_queue_files
-from verniermq.kernel.dispatch.bytime import offset_by_time
+from verniermq.kernel.dispatch.bytime import offset_by_time, store_timestamp
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, Listener, TagsCoder
 from verniermq.kernel.dispatch.event import Appended, DispatchEvent
@@ -468,6 +468,11 @@ class Store:
         if queue is None:
             return 0
         return offset_by_time(queue, self._log, timestamp_ms, upper, self.clock_changes.set_back_at())
+
+    def stored_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """When the message at a queue offset was stored, in milliseconds; ``None`` if it is not there."""
+        queue = self._queues.get((topic, queue_id))
+        return None if queue is None else store_timestamp(queue, self._log, offset)
 
     # --- durability ------------------------------------------------------------------------
 

@@ -111,6 +111,7 @@ class Plugin:
         served = self._status.handlers()
         for code in self.declaration.requests:
             registry.handler(code, served.get(code, self._serve_operator), CLASSES[code])
+        registry.page("/runtime", lambda query: self._status.table(), title="Runtime figures")
         registry.service("sample rates", partial(self._rates.run, self._before_sample))
         registry.service("midnight", self._days.run)
         registry.topic(TopicConfig(OFFSET_MOVED_TOPIC, 1, 1), closed=True)

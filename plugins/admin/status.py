@@ -79,6 +79,10 @@ class StatusRequests:
         }
 
     def runtime_info(self, request: Command, connection: Connection) -> Command:
+        return request.reply(body=orjson.dumps({"table": self.table()}, option=orjson.OPT_SORT_KEYS))
+
+    def table(self) -> dict[str, str]:
+        """All figures, by RocketMQ's names."""
         self._catch_up()
         table = {
             **NOT_OURS,
@@ -95,7 +99,7 @@ class StatusRequests:
         }
         for more in self._broker.hooks.ask_all(runtime_info):
             table.update(more)
-        return request.reply(body=orjson.dumps({"table": table}, option=orjson.OPT_SORT_KEYS))
+        return table
 
     def _counts(self) -> dict[str, str]:
         """Totals are since the start; tools show a day as the difference of two."""

@@ -75,12 +75,13 @@ def parse(head: bytes) -> HttpRequest:
     return HttpRequest(method, path, dict(pairs), headers.get("host", ""), keep_alive)
 
 
-def encode(answer: PageAnswer, *, with_body: bool = True, keep_alive: bool = True) -> bytes:
-    """An answer as bytes. Nothing of it is kept by browsers and proxies, or taken for another type than it says."""
+def encode(answer: PageAnswer, *, with_body: bool = True, keep_alive: bool = True) -> list[bytes]:
+    """An answer in pieces. Nothing of it is kept by browsers and proxies, or taken for another type than it says."""
+    body = [answer.body] if isinstance(answer.body, bytes) else answer.body
     head = (
         f"HTTP/1.1 {answer.status} {REASONS.get(answer.status, 'Other')}\r\n"
-        f"Content-Type: {answer.content_type}\r\nContent-Length: {len(answer.body)}\r\n"
+        f"Content-Type: {answer.content_type}\r\nContent-Length: {sum(map(len, body))}\r\n"
         "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
         f"Connection: {'keep-alive' if keep_alive else 'close'}\r\n\r\n"
     )
-    return head.encode("ascii") + (answer.body if with_body else b"")
+    return [head.encode("ascii"), *(body if with_body else ())]

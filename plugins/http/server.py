@@ -56,7 +56,7 @@ class HttpServer:
         try:
             if len(self._peers) > MOST_CONNECTIONS:
                 busy = _plain(503, f"{MOST_CONNECTIONS} connections are open; close one first")
-                writer.write(encode(busy, keep_alive=False))
+                writer.writelines(encode(busy, keep_alive=False))
                 return
             while await self._serve_one(reader, writer):
                 pass
@@ -82,9 +82,10 @@ class HttpServer:
             answer = _plain(refused.status, str(refused))
         keep_alive = request is not None and request.keep_alive
         with_body = request is None or request.method != "HEAD"
-        writer.write(encode(answer, with_body=with_body, keep_alive=keep_alive))
         async with asyncio.timeout(IDLE_SECONDS):
-            await writer.drain()
+            for piece in encode(answer, with_body=with_body, keep_alive=keep_alive):
+                writer.write(piece)
+                await writer.drain()
         return keep_alive
 
     async def _answer(self, request: HttpRequest) -> PageAnswer:

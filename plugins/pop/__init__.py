@@ -141,6 +141,7 @@ class Plugin:
         self._assignment.setup(registry)
         registry.service("waiting pops", self._held.run)
         registry.service("reviving", self._revive.run)
+        self._offer(registry)
 
     @hookimpl
     def store_opened(self) -> None:
@@ -152,6 +153,34 @@ class Plugin:
         self._revive.config = settings
         self._held.most, self._held.most_per_key = settings.max_waiting, settings.max_waiting_per_queue
         self._held.most_per_connection = settings.max_waiting_per_connection
+
+    def _offer(self, registry: Registry) -> None:
+        """By Apache's names."""
+        registry.metric(
+            "rocketmq_pop_checkpoint_buffer_size", "gauge", "Pops that are not acknowledged as a whole.",
+            lambda: len(self._inflight),
+        )  # fmt: skip
+        registry.metric(
+            "rocketmq_pop_offset_buffer_size", "gauge", "Always 0: offsets are not buffered here.", lambda: 0
+        )
+        registry.metric(
+            "rocketmq_pop_revive_lag_milliseconds", "gauge",
+            "Messages, though the name says milliseconds, as at Apache: what is due to come again and did not yet.",
+            lambda: [((str(queue),), late) for queue, (late, _) in enumerate(self._inflight.overdue())], ("queue_id",),
+        )  # fmt: skip
+        registry.metric(
+            "rocketmq_pop_revive_latency_milliseconds", "gauge", "By how much the oldest of them is late.",
+            lambda: [((str(queue),), by) for queue, (_, by) in enumerate(self._inflight.overdue())], ("queue_id",),
+        )  # fmt: skip
+        registry.metric(
+            "rocketmq_pop_revive_retry_messages_total", "counter", "Messages that were put into a retry topic.",
+            lambda: [((group, "put_ok", topic), count) for (group, topic), count in self._revive.retried.items()],
+            ("consumer_group", "put_status", "topic"),
+        )  # fmt: skip
+        registry.metric(
+            "rocketmq_pop_buffer_scan_time_consume_milliseconds", "histogram",
+            "How long a look for pops that are due took.", lambda: self._revive.scans,
+        )  # fmt: skip
 
     @hookimpl
     def broker_stopping(self) -> None:

@@ -76,6 +76,16 @@ class InFlight:
     def find(self, key: Key) -> CheckPoint | None:
         return self._by_key.get(key)
 
+    def overdue(self) -> list[tuple[int, int]]:
+        """Per revive queue: how many checkpoints are due to come again, and for how many milliseconds the oldest is."""
+        now, found = self._broker.clock.now_ms(), [(0, 0)] * QUEUES
+        for checkpoint in self._by_key.values():
+            late = now - checkpoint.revive_time
+            if late > 0 and checkpoint.revive_queue < QUEUES:
+                count, most = found[checkpoint.revive_queue]
+                found[checkpoint.revive_queue] = count + 1, max(most, late)
+        return found
+
     # --- changes ---------------------------------------------------------------------------
 
     def add(self, checkpoint: CheckPoint) -> Appended:

@@ -8,13 +8,15 @@ is done with second: a crash between the two delivers the message once more rath
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
 import attrs
 
-from verniermq.kernel import RETRY_PREFIX, Context, RequestRefused, StoredMessage, TopicConfig
+from verniermq.kernel import RETRY_PREFIX, Context, Histogram, RequestRefused, StoredMessage, TopicConfig
 from verniermq.plugins.pop.checkpoint import CheckPoint
 from verniermq.plugins.pop.handle import retry_topic
 from verniermq.plugins.pop.inflight import InFlight
@@ -29,6 +31,9 @@ FIRST_POP_TIME: Final = "1ST_POP_TIME"
 LONGEST_PAUSE: Final = 5.0
 """Low marks are committed, and what others wrote into the revive log is found, at least this often."""
 
+SCAN_MS: Final = (1.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
+"""Apache's ranges."""
+
 _SHORTEST_PAUSE: Final = 0.02
 _TRY_AGAIN_SECONDS: Final = 10.0
 _CHECKPOINTS_PER_TURN: Final = 64
@@ -41,6 +46,10 @@ class ReviveService:
         self._inflight = inflight
         self._earlier = anyio.Event()
         inflight.on_earlier = lambda: self._earlier.set()
+        self.scans = Histogram(SCAN_MS)
+        """How long looks for what is due took, in milliseconds."""
+        self.retried: Counter[tuple[str, str]] = Counter()
+        """Messages that came again, by group and topic."""
 
     async def run(self) -> None:
         while True:
@@ -61,6 +70,7 @@ class ReviveService:
 
     async def revive_due(self) -> None:
         """Bring back everything whose time is over."""
+        started = time.perf_counter()
         self._inflight.advance()
         number = 0
         while checkpoint := self._inflight.take_due():
@@ -74,6 +84,7 @@ class ReviveService:
             if number % _CHECKPOINTS_PER_TURN == 0:
                 await anyio.lowlevel.checkpoint()
         self._inflight.advance()
+        self.scans.observe((time.perf_counter() - started) * 1000)
 
     def _revive(self, checkpoint: CheckPoint) -> None:
         queue = self._broker.store.queue(checkpoint.topic, checkpoint.queue_id)
@@ -104,3 +115,4 @@ class ReviveService:
         again = message.pending(topic=topic, queue_id=queue_id, reconsume_times=message.reconsume_times + 1)
         again.properties.setdefault(FIRST_POP_TIME, str(checkpoint.pop_time))
         self._broker.store.append(again)
+        self.retried[checkpoint.group, checkpoint.topic] += 1

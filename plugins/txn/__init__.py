@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -30,6 +31,7 @@ from verniermq.kernel import (
     Registry,
     RequestCode,
     RequestRefused,
+    Sample,
     TopicConfig,
     concerns,
     hookimpl,
@@ -101,7 +103,27 @@ class Plugin:
         ending = EndHandler(self.broker, self._table, lambda: round(self.config.timeout * 1000))
         registry.handler(RequestCode.END_TRANSACTION, ending.end, EndTransaction)
         registry.handler(RequestCode.RESUME_CHECK_HALF_MESSAGE, self._resume, ResumeCheck)
+        self._offer(registry, ending)
         registry.service("transaction checks", self._checker.run)
+
+    def _offer(self, registry: Registry, ending: EndHandler) -> None:
+        """By Apache's names."""
+        registry.metric(
+            "rocketmq_half_messages", "gauge", "Open transactions.", lambda: _counted(self._table.topics()), ("topic",)
+        )
+        registry.metric(
+            "rocketmq_commit_messages_total", "counter", "Transactions that were committed.",
+            lambda: _counted(ending.committed), ("topic",),
+        )  # fmt: skip
+        registry.metric(
+            "rocketmq_rollback_messages_total", "counter", "Transactions that were rolled back.",
+            lambda: _counted(ending.rolled_back), ("topic",),
+        )  # fmt: skip
+        registry.metric(
+            "rocketmq_finish_message_latency_milliseconds", "histogram",
+            "Seconds, though the name says milliseconds, as at Apache: from a message's birth to its commit.",
+            lambda: [((topic,), histogram) for topic, histogram in ending.ages.items()], ("topic",),
+        )  # fmt: skip
 
     @hookimpl
     def store_opened(self) -> None:
@@ -146,3 +168,7 @@ class Plugin:
         message.set_property(CHECK_TIMES, "0")
         self.broker.store.append(message)
         return request.reply()
+
+
+def _counted(topics: Iterable[str] | Mapping[str, int]) -> list[Sample]:
+    return [((topic,), count) for topic, count in Counter(topics).items()]

@@ -7,8 +7,9 @@ half message as done second: a crash between the two asks the producer once more
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
@@ -17,6 +18,7 @@ from verniermq.kernel import (
     Command,
     Connection,
     Context,
+    Histogram,
     PendingMessage,
     Property,
     RequestRefused,
@@ -32,12 +34,20 @@ from verniermq.plugins.txn.half import (
 from verniermq.plugins.txn.table import OpenHalf, OpenTable
 from verniermq.protocol.transaction import EndTransaction
 
+AGES: Final = (5.0, 60.0, 600.0, 3600.0, 43200.0, 86400.0)
+"""Apache's ranges, in seconds."""
+
 
 class EndHandler:
     def __init__(self, broker: Context, table: OpenTable, timeout_ms: Callable[[], int]) -> None:
         self._broker = broker
         self._table = table
         self._timeout_ms = timeout_ms
+        self.committed: Counter[str] = Counter()
+        self.rolled_back: Counter[str] = Counter()
+        """By the topic that the message goes to."""
+        self.ages: dict[str, Histogram] = {}
+        """Seconds from the birth of a message to its commit, by topic."""
 
     def end(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command] | None:
         end = EndTransaction.of(request)
@@ -47,6 +57,7 @@ class EndHandler:
         half = self._validated(end)
         entries = self._open(half)
         if outcome == SysFlag.TRANSACTION_ROLLBACK:
+            self.rolled_back[half.properties.get(Property.REAL_TOPIC, "")] += 1
             return self._answer(request, self._table.end(entries))
         message = self._real(half)
         waiting = self._broker.before_append(message)
@@ -67,6 +78,10 @@ class EndHandler:
     def _commit(self, half: StoredMessage, message: PendingMessage) -> Appended:
         entries = self._open(half)  # asked again: another answer may have come while a plugin took its time
         self._broker.store.append(message)
+        topic = half.properties.get(Property.REAL_TOPIC, "")
+        self.committed[topic] += 1
+        age = self._broker.clock.now_ms() - half.born_timestamp
+        self.ages.setdefault(topic, Histogram(AGES)).observe(max(0, age // 1000))
         return self._table.end(entries)
 
     def _answer(self, request: Command, done: Appended) -> Command | Coroutine[Any, Any, Command]:

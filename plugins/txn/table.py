@@ -51,6 +51,8 @@ OPERATIONS_PER_BLOCK: Final = 64
 
 FINISHED_PER_ADVANCE: Final = 256
 _READ_AT_ONCE: Final = 1024
+LOOKED_AT: Final = 200
+"""Records that are read at a time to say what is open."""
 
 
 @attrs.define(eq=False)
@@ -63,6 +65,8 @@ class OpenHalf:
     """In the half queue, of all its copies; the last one is the one that counts."""
     identity: tuple[str, str] | None = None
     """Known once somebody has looked into the record."""
+    topic: str = ""
+    """Where it is meant to go; known once somebody asked."""
     checks: int = 0
     born: float = -inf
     """By the clock's ``monotonic``; known with the identity."""
@@ -97,6 +101,17 @@ class OpenTable:
     def __len__(self) -> int:
         self.catch_up()
         return len(self._open) + len(self._moved)
+
+    def topics(self) -> Iterator[str]:
+        """Where each open one is meant to go; ``""`` for some that nobody asked about before, if they are many."""
+        self.catch_up()
+        left = LOOKED_AT
+        for half in [*self._open.values(), *self._moved.values()]:
+            if not half.topic and left:
+                left -= 1
+                message = self._store.message_at(half.commit_log_offset, half.size)
+                half.topic = "" if message is None else message.properties.get(Property.REAL_TOPIC, "")
+            yield half.topic
 
     # --- what is open ----------------------------------------------------------------------
 

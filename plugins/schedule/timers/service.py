@@ -7,7 +7,8 @@ late for its own slot goes into the one that is delivered now, at the earliest m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,7 @@ from verniermq.plugins.schedule.timers.recovery import AtStart, TimerFiles, mend
 from verniermq.plugins.schedule.timers.slot import OpenSlot
 from verniermq.plugins.schedule.timers.timerlog import DELETE, ROLL, TimerEntry
 from verniermq.plugins.schedule.timers.times import DAY_SECONDS, SECOND, slot_of
+from verniermq.plugins.schedule.timers.wheel import Slot
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,11 @@ LONGEST_WINDOW: Final = 7 * DAY_SECONDS
 
 
 QUEUE: Final = (TIMER_TOPIC, 0)
+
+BOUNDS: Final = (5, 60, 300, 900, 3600, 14400, 28800, 86400)
+"""In seconds, as Apache counts what is due."""
+LOOKED_AT: Final = 500
+"""Slots that are looked at for that, each a read of a file: seconds with messages that come after them do not count."""
 
 UNKNOWN_SECONDS: Final = 60
 """If nothing says what was delivered: so long before the newest message was stored everything was, even by a broker
@@ -157,14 +164,54 @@ class Timers:
         """A message was taken back: it must not be delivered from now on."""
         self._fresh_recalls.add(key)
 
+    # --- how it is doing -------------------------------------------------------------------
+
+    @property
+    def late_seconds(self) -> int:
+        """By how much the delivery is late."""
+        waiting = self._files.wheel.next_waiting(self._progress.second) if self._opened else None
+        return 0 if waiting is None else max(0, slot_of(self._clock.now_ms()) - waiting)
+
+    @property
+    def not_taken_in(self) -> int:
+        """How many messages are not taken in yet."""
+        return self._broker.store.max_offset(*QUEUE) - self._progress.queue_offset if self._opened else 0
+
+    def taking_in_behind(self) -> int:
+        """The age of the oldest message that is not taken in yet, in milliseconds."""
+        stored = self._broker.store.stored_at(*QUEUE, self._progress.queue_offset) if self.not_taken_in > 0 else None
+        return 0 if stored is None else max(0, self._clock.now_ms() - stored)
+
+    def _slots(self, until: int) -> Iterator[Slot]:
+        """The next slots with messages that are not delivered, up to a second; at most ``LOOKED_AT`` of them."""
+        if not self._opened:
+            return
+        second = self._progress.second
+        for _ in range(LOOKED_AT):
+            waiting = self._files.wheel.next_waiting(second)
+            slot = self._files.wheel.get(waiting) if waiting is not None and waiting <= until else None
+            if slot is None:
+                return
+            yield slot
+            second = slot.second + 1
+
+    def late_messages(self) -> int:
+        """How many messages are due and not delivered."""
+        return sum(slot.messages for slot in self._slots(slot_of(self._clock.now_ms())))
+
+    def snapshot(self) -> list[tuple[tuple[str], int]]:
+        """How many messages are due within which time: bound in seconds → those after the bound before it."""
+        now = slot_of(self._clock.now_ms())
+        counts = [0] * len(BOUNDS)
+        for slot in self._slots(now + BOUNDS[-1]):
+            counts[bisect_left(BOUNDS, slot.second - now)] += slot.messages
+        return [((str(bound),), count) for bound, count in zip(BOUNDS, counts, strict=True)]
+
     def figures(self) -> dict[str, str]:
         """Seconds that the delivery is late, and messages that are not taken in yet, by RocketMQ's names."""
         if not self._opened:
             return {}
-        waiting = self._files.wheel.next_waiting(self._progress.second)
-        late = 0 if waiting is None else max(0, slot_of(self._clock.now_ms()) - waiting)
-        behind = self._broker.store.max_offset(*QUEUE) - self._progress.queue_offset
-        return {"timerReadBehind": str(late), "timerOffsetBehind": str(behind)}
+        return {"timerReadBehind": str(self.late_seconds), "timerOffsetBehind": str(self.not_taken_in)}
 
     # --- taking in -------------------------------------------------------------------------
 

@@ -157,12 +157,12 @@ async def test_a_page_that_fails_or_refuses_says_so_and_gives_nothing_away(tmp_p
 
 async def test_one_connection_serves_many_requests(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **HTTP) as broker:
-        two = head("/livez") + head("/nothing", "Connection: close")
+        two = head("/livez") + head("/redyz", "Connection: close")
         seen = await ask(address_of(broker, "/livez"), two)
 
     assert seen.body.count(b'"alive": true') == 1
     assert b"HTTP/1.1 404 Not Found" in seen.body
-    assert b"there is no page '/nothing'; it knows /healthz, /livez, /readyz" in seen.body
+    assert b"there is no page '/redyz'; did you mean '/readyz'?" in seen.body
 
 
 async def test_more_connections_than_there_may_be_are_told(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_who_keeps_the_connection() -> None:
 
 def test_a_head_request_gets_the_length_and_no_body() -> None:
     assert parse(head("/x", method="HEAD")).method == "HEAD"
-    raw = encode(PageAnswer(b"abc"), with_body=False)
+    (raw,) = encode(PageAnswer([b"ab", b"c"]), with_body=False)
     assert raw.endswith(b"\r\n\r\n")
     assert b"Content-Length: 3" in raw
 

@@ -1,0 +1,269 @@
+"""The names of rocketmq-exporter, for dashboards that were made for it; on request, since some labels change often.
+
+The exporter asks brokers with the requests of ``mqadmin brokerStatus`` once a minute; the same figures are shown here,
+all gauges as there. Six families of figures that only clients know are there without figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, Final
+
+from verniermq.contrib.metrics.lag import Lag, LagTable
+from verniermq.contrib.metrics.traffic import Traffic
+from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX, Context, Registry, Sample
+
+BROKER: Final = ("cluster", "brokerIP", "broker")
+TOPIC: Final = ("cluster", "broker", "topic")
+GROUP: Final = ("cluster", "broker", "group")
+BOTH: Final = ("cluster", "broker", "topic", "group")
+PROGRESS: Final = ("group", "topic", "countOfOnlineConsumers", "msgModel")
+CLIENT: Final = ("clientAddr", "clientId", "group", "topic")
+RUNTIME: Final = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
+
+PLAIN: Final = {
+    "msg_put_total_today_now": "msgPutTotalTodayNow",
+    "msg_gettotal_today_now": "msgGetTotalTodayNow",
+    "msg_puttotal_todaymorning": "msgPutTotalTodayMorning",
+    "msg_gettotal_todaymorning": "msgGetTotalTodayMorning",
+    "msg_puttotal_yesterdaymorning": "msgPutTotalYesterdayMorning",
+    "msg_gettotal_yesterdaymorning": "msgGetTotalYesterdayMorning",
+    "dispatch_behind_bytes": "dispatchBehindBytes",
+    "put_message_size_total": "putMessageSizeTotal",
+    "put_message_average_size": "putMessageAverageSize",
+    "putmessage_times_total": "putMessageTimesTotal",
+    "putmessage_entire_time_max": "putMessageEntireTimeMax",
+    "getmessage_entire_time_max": "getMessageEntireTimeMax",
+    "pagecache_lock_time_mills": "pageCacheLockTimeMills",
+    "commitlog_disk_ratio": "commitLogDiskRatio",
+    "consumequeue_disk_ratio": "consumeQueueDiskRatio",
+    "commitlog_maxoffset": "commitLogMaxOffset",
+    "commitlog_minoffset": "commitLogMinOffset",
+    "remain_howmanydata_toflush": "remainHowManyDataToFlush",
+    "remain_transientstore_buffer_numbs": "remainTransientStoreBufferNumbs",
+    "earliest_message_timestamp": "earliestMessageTimeStamp",
+    "start_accept_sendrequest_time": "startAcceptSendRequestTimeStamp",
+    "dispatch_maxbuffer": "dispatchMaxBuffer",
+    "put_latency_99": "putLatency99",
+    "put_latency_999": "putLatency999",
+    "query_threadpool_queue_capacity": "queryThreadPoolQueueCapacity",
+    "pull_threadpoolqueue_capacity": "pullThreadPoolQueueCapacity",
+    "send_threadpoolqueue_capacity": "sendThreadPoolQueueCapacity",
+    "send_threadpool_queue_size": "sendThreadPoolQueueSize",
+    "pull_threadpoolqueue_size": "pullThreadPoolQueueSize",
+    "query_threadpoolqueue_size": "queryThreadPoolQueueSize",
+    "pull_threadpoolqueue_headwait_timemills": "pullThreadPoolQueueHeadWaitTimeMills",
+    "query_threadpoolqueue_headwait_timemills": "queryThreadPoolQueueHeadWaitTimeMills",
+    "send_threadpoolqueue_headwait_timemills": "sendThreadPoolQueueHeadWaitTimeMills",
+}
+"""The end of the exporter's name → the broker's own."""
+RATES: Final = {
+    "getfound": "getFoundTps", "gettotal": "getTotalTps", "gettransfered": "getTransferredTps",
+    "getmiss": "getMissTps", "put": "putTps",
+}  # fmt: skip
+SPANS: Final = (10, 60, 600)
+TIMES: Final = (
+    "0ms", "0to10ms", "10to50ms", "50to100ms", "100to200ms", "200to500ms", "500to1s", "1to2s", "2to3s", "3to4s",
+    "4to5s", "5to10s", "10stomore",
+)  # fmt: skip
+"""How long puts took, in the order of ``putMessageDistributeTime``."""
+CAPACITIES: Final = {"commitlogdir_capacity_total": 0, "commitlogdir_capacity_free": 1}
+_FROM_CLIENTS: Final = (
+    "rocketmq_client_consume_fail_msg_count", "rocketmq_client_consume_fail_msg_tps",
+    "rocketmq_client_consume_ok_msg_tps", "rocketmq_client_consume_rt", "rocketmq_client_consumer_pull_rt",
+    "rocketmq_client_consumer_pull_tps",
+)  # fmt: skip
+SAMPLE_SECONDS: Final = 10.0
+SAMPLES: Final = 7
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+class ExporterMetrics:
+    PREFIXES: ClassVar = ("rocketmq_brokeruntime_", "rocketmq_client_")
+    FAMILIES: ClassVar = frozenset(
+        {
+            "rocketmq_broker_tps", "rocketmq_broker_qps", "rocketmq_broker_commitlog_diff", "rocketmq_producer_tps",
+            "rocketmq_producer_message_size", "rocketmq_producer_offset", "rocketmq_topic_retry_offset",
+            "rocketmq_producer_count", "rocketmq_topic_dlq_offset", "rocketmq_consumer_tps",
+            "rocketmq_group_consume_tps", "rocketmq_consumer_offset", "rocketmq_group_consume_total_offset",
+            "rocketmq_consumer_message_size", "rocketmq_send_back_nums", "rocketmq_group_get_latency_by_storetime",
+            "rocketmq_group_diff", "rocketmq_group_retrydiff", "rocketmq_group_dlqdiff", "rocketmq_group_count",
+        }
+    )  # fmt: skip
+    """Their labels are their own: nothing is added."""
+
+    def __init__(self, broker: Context, traffic: Traffic, lag: LagTable) -> None:
+        self._broker = broker
+        self._traffic = traffic
+        self._lag = lag
+        self._samples: deque[tuple[float, dict[tuple[str, str, str], int]]] = deque(maxlen=SAMPLES)
+
+    def register(self, registry: Registry) -> None:
+        def gauge(name: str, help_text: str, labels: tuple[str, ...], collect: Callable[[], Iterator[Sample]]) -> None:
+            registry.metric(name, "gauge", help_text, collect, labels)
+
+        for name in (*PLAIN, *CAPACITIES, *(f"{of}_tps{span}" for of in RATES for span in SPANS)):
+            gauge(f"rocketmq_brokeruntime_{name}", "As mqadmin brokerStatus shows it.", RUNTIME, self._runtime(name))
+        for name in TIMES:
+            gauge(f"rocketmq_brokeruntime_pmdt_{name}", "Puts that took so long.", RUNTIME, self._runtime(name))
+        gauge("rocketmq_broker_tps", "Messages in, a second.", BROKER, lambda: self._of_broker("put_tps10"))
+        gauge("rocketmq_broker_qps", "Messages out, a second.", BROKER, lambda: self._of_broker("gettransfered_tps10"))
+        gauge("rocketmq_broker_commitlog_diff", "Bytes that the slave lacks.", BROKER, lambda: self._of_broker(""))
+        gauge("rocketmq_producer_tps", "Messages in, a second.", TOPIC, lambda: self._topics("in"))
+        gauge("rocketmq_producer_message_size", "Bytes in, a second.", TOPIC, lambda: self._topics("in bytes"))
+        gauge("rocketmq_producer_offset", "Messages ever stored.", TOPIC, lambda: self._ends(""))
+        gauge("rocketmq_topic_retry_offset", "Messages ever tried again.", TOPIC, lambda: self._ends(RETRY_PREFIX))
+        gauge("rocketmq_topic_dlq_offset", "Dead letters ever.", GROUP, lambda: self._ends(DEAD_LETTER_PREFIX))
+        gauge("rocketmq_producer_count", "Producers that are connected.", GROUP, self._producers)
+        for name in ("rocketmq_consumer_tps", "rocketmq_group_consume_tps"):
+            gauge(name, "Messages out, a second.", BOTH, lambda: self._pairs("out"))
+        gauge("rocketmq_consumer_message_size", "Bytes out, a second.", BOTH, lambda: self._pairs("out bytes"))
+        for name in ("rocketmq_consumer_offset", "rocketmq_group_consume_total_offset"):
+            gauge(name, "Messages ever consumed.", BOTH, self._consumed)
+        gauge("rocketmq_send_back_nums", "Dead letters and what is tried again.", BOTH, self._sent_back)
+        gauge(
+            "rocketmq_group_get_latency_by_storetime", "Milliseconds: age of the oldest not consumed.", BOTH,
+            lambda: (((*self._here(), row.labels[3], row.labels[0]), row.lag_ms) for row in self._lag.rows),
+        )  # fmt: skip
+        gauge("rocketmq_group_diff", "Not consumed yet.", PROGRESS, lambda: self._behind(""))
+        gauge("rocketmq_group_retrydiff", "Not tried again yet.", PROGRESS, lambda: self._behind(RETRY_PREFIX))
+        gauge("rocketmq_group_dlqdiff", "Dead letters ever.", PROGRESS, self._dead)
+        gauge("rocketmq_group_count", "1 for each connection.", ("caddr", "localaddr", "group"), self._connections)
+        for name in _FROM_CLIENTS:
+            gauge(name, "Only clients know it: no figures.", CLIENT, lambda: iter(()))
+
+    # --- the broker ------------------------------------------------------------------------
+
+    def _here(self) -> tuple[str, str]:
+        return self._broker.cluster, self._broker.name
+
+    def _table(self) -> Mapping[str, str]:
+        """What the plugin ``admin`` knows; nothing without it."""
+        for page in self._broker.pages:
+            if (page.plugin, page.path) == ("admin", "/runtime"):
+                table = page.serve({})
+                if isinstance(table, Mapping):
+                    return table
+        return {}
+
+    def _figure(self, table: Mapping[str, str], name: str) -> float | None:
+        text, position = table.get(PLAIN.get(name, ""), ""), 0
+        if name in CAPACITIES:
+            text, position = table.get("commitLogDirCapacity", ""), CAPACITIES[name]
+            return _nth(text, position, 2**20)
+        if name in TIMES:
+            parts = [part.rpartition(":")[2] for part in table.get("putMessageDistributeTime", "").split()]
+            return _nth(" ".join(parts), TIMES.index(name))
+        rate, _, span = name.partition("_tps")
+        if rate in RATES and span:
+            return _nth(table.get(RATES[rate], ""), SPANS.index(int(span)))
+        return _nth(text, position)
+
+    def _runtime(self, name: str) -> Callable[[], Iterator[Sample]]:
+        def collect() -> Iterator[Sample]:
+            table = self._table()
+            figure = self._figure(table, name)
+            if figure is not None:
+                broker = self._broker
+                labels = (
+                    broker.cluster, broker.address, broker.host, broker.name, table.get("bootTimestamp", ""),
+                    table.get("brokerVersionDesc", ""),
+                )  # fmt: skip
+                yield labels, figure
+
+        return collect
+
+    def _of_broker(self, name: str) -> Iterator[Sample]:
+        figure = self._figure(self._table(), name) if name else 0.0
+        yield (self._broker.cluster, self._broker.address, self._broker.name), figure or 0.0
+
+    # --- rates -----------------------------------------------------------------------------
+
+    def _rates(self) -> dict[tuple[str, str, str], float]:
+        """A second, since a sample of about a minute ago; samples are taken when somebody asks."""
+        now = self._broker.clock.monotonic()
+        counts: dict[tuple[str, str, str], int] = {}
+        for (topic, _), came in self._traffic.incoming.items():
+            counts["in", topic, ""] = counts.get(("in", topic, ""), 0) + came.messages
+            counts["in bytes", topic, ""] = counts.get(("in bytes", topic, ""), 0) + came.size
+        for (topic, group), went in self._traffic.outgoing.items():
+            counts["out", topic, group] = went.messages
+            counts["out bytes", topic, group] = went.size
+        if not self._samples or now - self._samples[-1][0] >= SAMPLE_SECONDS:
+            self._samples.append((now, counts))
+        then, before = self._samples[0]
+        seconds = max(now - then, 1.0)
+        return {key: max(0, count - before.get(key, 0)) / seconds for key, count in counts.items()}
+
+    def _topics(self, what: str) -> Iterator[Sample]:
+        for (of, topic, _), rate in self._rates().items():
+            if of == what:
+                yield (*self._here(), topic), rate
+
+    def _pairs(self, what: str) -> Iterator[Sample]:
+        for (of, topic, group), rate in self._rates().items():
+            if of == what:
+                yield (*self._here(), topic, group), rate
+
+    # --- offsets ---------------------------------------------------------------------------
+
+    def _end(self, topic: str) -> int:
+        config = self._broker.topics.find(topic)
+        queues = 0 if config is None else config.read_queues
+        return sum(self._broker.store.max_offset(topic, queue_id) for queue_id in range(queues))
+
+    def _ends(self, prefix: str) -> Iterator[Sample]:
+        """Of the topics whose name begins so; without a prefix, of those that begin with none."""
+        for topic in list(self._broker.topics):
+            name = topic.name
+            if name.startswith(prefix) if prefix else not name.startswith("%"):
+                shown = name[len(prefix) :] if prefix == DEAD_LETTER_PREFIX else name
+                yield (*self._here(), shown), self._end(name)
+
+    def _consumed(self) -> Iterator[Sample]:
+        for topic, group, queues in self._broker.offsets:
+            yield (*self._here(), topic, group), sum(queues.values())
+
+    def _behind(self, prefix: str) -> Iterator[Sample]:
+        for row in self._lag.rows:
+            topic = row.labels[3]
+            if topic.startswith(RETRY_PREFIX) == bool(prefix):
+                yield self._progress(row), row.lag
+
+    def _progress(self, row: Lag) -> tuple[str, str, str, str]:
+        group, _, _, topic = row.labels
+        live = self._broker.clients.consumers.get(group)
+        online = "0" if live is None else str(len(live.members))
+        return group, topic, online, "1" if live is not None and live.message_model == "BROADCASTING" else "0"
+
+    def _dead(self) -> Iterator[Sample]:
+        for row in self._lag.rows:
+            if not row.labels[3].startswith("%"):
+                yield self._progress(row), self._end(DEAD_LETTER_PREFIX + row.labels[0])
+
+    def _sent_back(self) -> Iterator[Sample]:
+        for row in self._lag.rows:
+            group, _, _, topic = row.labels
+            if not topic.startswith("%"):
+                yield (
+                    (*self._here(), topic, group),
+                    self._end(RETRY_PREFIX + group) + self._end(DEAD_LETTER_PREFIX + group),
+                )
+
+    # --- clients ---------------------------------------------------------------------------
+
+    def _producers(self) -> Iterator[Sample]:
+        for group, members in list(self._broker.clients.producers.items()):
+            yield (*self._here(), group), len(members)
+
+    def _connections(self) -> Iterator[Sample]:
+        for group in list(self._broker.clients.consumers.values()):
+            for member in list(group.members.values()):
+                yield (member.connection.peer_address, self._broker.address, group.name), 1
+
+
+def _nth(text: str, position: int, factor: int = 1) -> float | None:
+    found = _NUMBER.findall(text)
+    return float(found[position]) * factor if position < len(found) else None

@@ -1,0 +1,372 @@
+"""What Prometheus gets: Apache's names, kinds and labels, the exporter's on request, and figures that are right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+import attrs
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample as Parsed
+
+from tests.kernel.enabling import enabled
+from tests.metrics.names import APACHE, EXPORTER
+from tests.plugins.peer import Peer, peer
+from tests.plugins.watching import look
+from verniermq.client import Producer, PullConsumer, TransactionProducer, TransactionState
+from verniermq.contrib.metrics.apache import version_label
+from verniermq.contrib.metrics.requests import FINE_SECONDS, LATENCIES_MS
+from verniermq.contrib.metrics.text import Labels, escaped
+from verniermq.kernel import Broker, Context, Declaration, Message, NoConfig, Registry, RequestCode, Sample
+from verniermq.testing import ManualClock, running_broker
+
+pytestmark = pytest.mark.anyio
+
+METRICS: dict[str, Any] = {
+    "plugins__enable": ["default", "http", "metrics"],
+    "plugins__http__listen": "127.0.0.1:0",
+    "plugins__metrics__listen": "127.0.0.1:0",
+}
+COMMON = {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"}
+
+
+@attrs.frozen
+class Scrape:
+    text: str
+    samples: dict[str, list[Parsed]]
+    kinds: dict[str, str]
+
+    def one(self, name: str, **labels: str) -> float:
+        """The figure with these labels among others."""
+        (found,) = [
+            sample.value for sample in self.samples.get(name, []) if labels.items() <= dict(sample.labels).items()
+        ]
+        return float(found)
+
+    def labels(self, name: str) -> set[str]:
+        return {label for sample in self.samples[name] for label in sample.labels}
+
+
+async def scrape(broker: Broker, path: str = "/metrics", query: str = "") -> Scrape:
+    seen = await look(broker, path, query)
+    assert seen.status == 200, seen.text
+    samples: dict[str, list[Parsed]] = {}
+    kinds = {}
+    for family in text_string_to_metric_families(seen.text):
+        kinds[family.name + ("_total" if family.type == "counter" else "")] = family.type
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append(sample)
+    return Scrape(seen.text, samples, kinds)
+
+
+async def consume(client: Peer, group: str, topic: str, offset: int, queue: int = 0) -> None:
+    await client.ask_well(
+        RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup=group, topic=topic, queueId=queue, commitOffset=offset
+    )
+
+
+# --- names ----------------------------------------------------------------------------------
+
+
+async def test_the_names_kinds_and_labels_are_apaches(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        await busy(broker, client)
+        found = await scrape(broker)
+
+    missing = {name for name in APACHE if name not in found.kinds}
+    assert missing == set()
+    for name, (kind, labels) in APACHE.items():
+        assert found.kinds[name] == kind, name
+        shown = f"{name}_count" if kind == "histogram" else name
+        if shown in found.samples:
+            assert found.labels(shown) == labels, name
+
+
+async def busy(broker: Broker, client: Peer) -> None:
+    """Something of each kind."""
+    await client.sent("orders")
+    await client.sent("orders", TIMER_DELAY_SEC=3600)
+    await client.sent("orders", DELAY=5)
+    await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="made", readQueueNums=1, writeQueueNums=1, perm=6)
+    await client.pull("orders")
+    await consume(client, "billing", "orders", 0)
+    unknown = lambda message: TransactionState.UNKNOWN  # noqa: E731 - never asked
+    async with TransactionProducer("transfers", checker=unknown, namesrv=broker.name_servers[0]) as producer:
+        for state in (TransactionState.COMMIT, TransactionState.ROLLBACK):
+            await producer.send_in_transaction(Message("orders", b"x"), lambda message, number, state=state: state)
+    async with PullConsumer("billing", namesrv=broker.name_servers[0]):
+        pass
+
+
+async def test_the_exporters_names_are_there_on_request(tmp_path: Path) -> None:
+    settings = METRICS | {"plugins__metrics__names": ["exporter"]}
+    async with running_broker(tmp_path, **settings) as broker, peer(broker.address) as client:
+        await busy(broker, client)
+        found = await scrape(broker)
+
+    names = {name for name in found.kinds if not name.startswith(("rocketmq_pop", "rocketmq_timer", "target_info"))}
+    assert names >= EXPORTER
+    assert {found.kinds[name] for name in EXPORTER} == {"gauge"}
+    assert found.one("rocketmq_producer_offset", topic="orders", broker="broker-a") == 2.0
+    assert found.one("rocketmq_group_diff", group="billing", topic="orders", countOfOnlineConsumers="0") == 2.0
+    assert found.one("rocketmq_brokeruntime_msg_put_total_today_now", des="broker-a") >= 2.0
+    assert found.one("rocketmq_brokeruntime_commitlogdir_capacity_total") > 2**30
+    assert "node_id" not in found.labels("rocketmq_group_diff")
+
+
+async def test_units_may_be_left_out_of_apaches_names(tmp_path: Path) -> None:
+    settings = METRICS | {"plugins__metrics__suffix": False, "plugins__metrics__labels": {"zone": 'a"b'}}
+    async with running_broker(tmp_path, **settings) as broker, peer(broker.address) as client:
+        await client.sent("orders")
+        await consume(client, "billing", "orders", 0)
+        found = await scrape(broker)
+
+    assert found.one("rocketmq_consumer_lag_latency", consumer_group="billing", zone='a"b') >= 0
+    assert "rocketmq_storage_size_bytes" not in found.kinds
+    assert "verniermq_disk_free_bytes" in found.kinds
+
+
+# --- figures --------------------------------------------------------------------------------
+
+
+async def test_a_message_counts_once_and_as_what_its_producer_sent(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock=clock, **METRICS) as broker, peer(broker.address) as client:
+        for _ in range(3):
+            await client.sent("orders", b"x" * 2000)
+        await client.sent("orders", DELAY=1)
+        await client.sent("orders", __SHARDINGKEY="k")
+        await clock.advance(2)
+        bodies = await client.bodies("orders")
+        found = await scrape(broker)
+
+    assert len(bodies) == 5, "the delayed one was delivered"
+
+    kinds = {kind: found.one("rocketmq_messages_in_total", topic="orders", message_type=kind) for kind in
+             ("normal", "delay", "fifo")}  # fmt: skip
+    assert kinds == {"normal": 3.0, "delay": 1.0, "fifo": 1.0}
+    assert found.one("rocketmq_message_size_bucket", topic="orders", message_type="normal", le="1024.0") == 0
+    assert found.one("rocketmq_message_size_bucket", topic="orders", message_type="normal", le="4096.0") == 3
+    assert found.one("rocketmq_throughput_in_total", topic="orders", message_type="normal") > 6000
+
+
+async def test_the_lag_of_a_group_that_nobody_consumes_for_is_shown(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock=clock, **METRICS) as broker, peer(broker.address) as client:
+        for _ in range(5):
+            await client.sent("orders")
+        await consume(client, "billing", "orders", 2)
+        await clock.advance(90)
+        found = await scrape(broker)
+        await client.ask_well(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="billing", cleanOffset="true")
+        after = await scrape(broker)
+
+    labels = {"consumer_group": "billing", "topic": "orders", "is_retry": "false", "is_system": "false"}
+    assert found.one("rocketmq_consumer_lag_messages", **labels) == 3.0
+    assert found.one("rocketmq_consumer_ready_messages", **labels) == 3.0
+    assert found.one("rocketmq_consumer_inflight_messages", **labels) == 0.0
+    assert found.one("rocketmq_consumer_lag_latency_milliseconds", **labels) == pytest.approx(90_000, abs=30_000)
+    assert found.one("verniermq_group_online", consumer_group="billing") == 0.0
+    assert "billing" not in after.text
+
+
+async def test_what_was_handed_out_is_in_flight_and_counts_as_out(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        for _ in range(4):
+            await client.sent("orders")
+        await consume(client, "readers", "orders", 1)
+        await client.pull("orders")
+        found = await scrape(broker)
+
+    labels = {"consumer_group": "readers", "topic": "orders"}
+    assert found.one("rocketmq_messages_out_total", **labels) == 4.0
+    assert found.one("rocketmq_consumer_inflight_messages", **labels) == 3.0
+    assert found.one("rocketmq_consumer_ready_messages", **labels) == 0.0
+
+
+async def test_requests_are_timed_by_code_and_answer(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        await client.sent("orders")
+        await client.sent("orders")
+        await client.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="nothing")
+        found = await scrape(broker)
+
+    send = {"request_code": "send_message_v2", "response_code": "success"}
+    assert found.one("rocketmq_rpc_latency_milliseconds_count", **send, result="success", is_long_polling="false") == 2
+    assert found.one("verniermq_request_seconds_count", **send) == 2
+    assert found.one("verniermq_request_seconds_count", request_code="get_topic_stats_info",
+                     response_code="topic_not_exist") == 1  # fmt: skip
+    assert set(LATENCIES_MS) <= {bound * 1000 for bound in FINE_SECONDS}
+
+
+async def test_transactions_and_dead_letters_are_counted(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        await busy(broker, client)
+        answer = await client.sent("orders")
+        await client.ask(
+            RequestCode.CONSUMER_SEND_MSG_BACK, offset=_place(answer["msgId"]), group="billing", delayLevel=-1,
+            originMsgId=answer["msgId"], originTopic="orders", unitMode="false", maxReconsumeTimes=1,
+        )  # fmt: skip
+        found = await scrape(broker)
+
+    assert found.one("rocketmq_commit_messages_total", topic="orders") == 1.0
+    assert found.one("rocketmq_rollback_messages_total", topic="orders") == 1.0
+    assert found.one("rocketmq_finish_message_latency_milliseconds_count", topic="orders") == 1.0
+    assert found.one("rocketmq_messages_in_total", topic="orders", message_type="transaction") == 2.0
+    assert found.one("rocketmq_send_to_dlq_messages_total", consumer_group="billing", topic="orders") == 1.0
+
+
+def _place(message_id: str) -> int:
+    return int(message_id[-16:], 16)
+
+
+async def test_timed_messages_wait_in_their_range(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        await client.sent("orders", TIMER_DELAY_SEC=1800)
+        timers = broker.host.active["schedule"].instance._timers
+        with anyio.fail_after(30):
+            while timers.not_taken_in or not timers._opened:  # noqa: ASYNC110 - it has no event of its own
+                await anyio.sleep(0.01)
+        found = await scrape(broker)
+
+    waiting = {
+        sample.labels["timer_bound_s"]: sample.value for sample in found.samples["rocketmq_timer_message_snapshot"]
+    }
+    assert {bound for bound, count in waiting.items() if count} == {"3600"}
+    assert found.one("rocketmq_timing_messages", topic="orders") == 1.0
+    assert found.one("rocketmq_delay_message_latency_seconds_bucket", topic="orders", le="3600.0") == 1.0
+    assert found.one("rocketmq_delay_message_latency_seconds_bucket", topic="orders", le="600.0") == 0.0
+
+
+# --- detailed, other plugins, limits --------------------------------------------------------
+
+
+async def test_queues_are_shown_on_request_and_filtered(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        for queue in (0, 1, 1):
+            await client.sent("orders", queue=queue)
+        await consume(client, "billing", "orders", 0)
+        await consume(client, "other", "orders", 0)
+        found = await scrape(
+            broker, "/metrics/detailed", "?family=verniermq_queue_lag_messages&group=bil*&topic=orders"
+        )
+        wrong = await look(broker, "/metrics/detailed", "?familie=x")
+
+    lags = {sample.labels["queue_id"]: sample.value for sample in found.samples["verniermq_queue_lag_messages"]}
+    assert lags == {"0": 1.0, "1": 2.0, "2": 0.0, "3": 0.0}
+    assert set(found.kinds) == {"verniermq_queue_lag_messages", "target_info"}
+    assert (wrong.status, wrong.text) == (400, "'familie' is no filter; known are family, group and topic\n")
+
+
+@attrs.define(eq=False)
+class Visits:
+    declaration: ClassVar = Declaration(api=1, summary="Offers figures.")
+    config: NoConfig
+    broker: Context
+
+    def setup(self, registry: Registry) -> None:
+        registry.metric("visits_total", "counter", "Visits\\counted.", self.visits, labels=("room",))
+        registry.metric("visits_broken", "gauge", "Raises.", self.broken)
+
+    def visits(self) -> Iterable[Sample]:
+        yield ('the "best"\n\\room',), 3
+
+    def broken(self) -> Iterator[Sample]:
+        raise LookupError("no figures")
+
+
+async def test_metrics_of_other_plugins_are_written_and_a_broken_one_costs_no_other(tmp_path: Path) -> None:
+    settings = METRICS | enabled("default", "http", "metrics", x=Visits)
+    async with running_broker(tmp_path, **settings) as broker:
+        await scrape(broker)
+        found = await scrape(broker)
+
+    assert found.one("visits_total", room='the "best"\n\\room', **COMMON) == 3.0
+    assert "visits_broken" not in found.samples
+    assert found.one("verniermq_scrape_failures_total") == 1.0
+
+
+async def test_more_figures_than_there_may_be_are_left_out_and_said(tmp_path: Path) -> None:
+    settings = METRICS | {"plugins__metrics__max_series": 2}
+    async with running_broker(tmp_path, **settings) as broker, peer(broker.address) as client:
+        for number in range(4):
+            await client.sent(f"topic{number}")
+        found = await scrape(broker)
+
+    assert len(found.samples["rocketmq_messages_in_total"]) == 2
+    assert "# 2 figures of rocketmq_messages_in_total are left out" in found.text
+
+
+async def test_ten_thousand_topics_and_three_groups_hold_nobody_up(tmp_path: Path) -> None:
+    topics, groups = 10_000, 3
+    async with running_broker(tmp_path, **METRICS) as broker:
+        for number in range(topics):
+            for group in range(groups):
+                broker.offsets.commit(f"group{group}", f"topic{number}", 0, 5)
+            broker.topics.restore(f"topic{number}", 1)
+        broker.offsets.commit("group0", "topic0", 0, 0)
+        longest = await _longest_turn(broker)
+        plugin = broker.host.active["metrics"].instance
+        assert len(plugin.lag.rows) >= topics * groups
+        assert longest.steps > 10
+        assert longest.in_the_middle < 0.05, "a step of the scrape held the loop"
+
+
+@attrs.define
+class Longest:
+    steps: int = 0
+    in_the_middle: float = 0.0
+
+
+async def _longest_turn(broker: Broker) -> Longest:
+    """Of the processor's time between two turns that another task gets during a scrape; the median of the worst ten
+    cannot be one pause of the garbage collector."""
+    turns: list[float] = []
+    ended = False
+
+    async def watch() -> None:
+        last = time.thread_time()
+        while not ended:
+            await anyio.lowlevel.checkpoint()
+            now = time.thread_time()
+            turns.append(now - last)
+            last = now
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        page = next(page for registry in broker.registries for page in registry.pages if page.path == "/metrics")
+        await page.serve({})  # type: ignore[misc]
+        ended = True
+    worst = sorted(turns)[-10:]
+    return Longest(len(turns), worst[len(worst) // 2])
+
+
+# --- small parts ----------------------------------------------------------------------------
+
+
+def test_versions_are_named_as_apache_names_them() -> None:
+    assert [version_label(number) for number in (479, 478, 413, 395, 213, 7)] == [
+        "v5_3_3", "v5_3_3_snapshot", "v5_0_0", "v4_9_1", "v4_0_0", "v7",
+    ]  # fmt: skip
+
+
+def test_labels_are_sorted_and_escaped() -> None:
+    labels = Labels.of(("topic", "group"), {"cluster": "50%", "zone": 'a"b'})
+
+    assert labels.text(("t", "g")) == 'cluster="50%",group="g",topic="t",zone="a\\"b"'
+    assert escaped("plain") == "plain"
+    assert escaped('\\ " \n') == '\\\\ \\" \\n'
+
+
+async def test_a_producer_notices_nothing(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker:
+        async with Producer("orders", namesrv=broker.name_servers[0]) as producer:
+            result = await producer.send(Message("orders", b"x"))
+        found = await scrape(broker)
+
+    assert result.queue_offset == 0
+    assert found.one("verniermq_plugin_failures_total", plugin="metrics", hook="request") == 0
