@@ -24,10 +24,14 @@ OWN: Final = {
     "config": "verniermq.cli.config:config",
     "plugins": "verniermq.cli.plugins:plugins",
     "plugin": "verniermq.cli.template:plugin",
+    "cluster": "verniermq.cli.cluster:cluster",
+    "health": "verniermq.cli.cluster:health",
     "topic": "verniermq.cli.client:topic",
+    "group": "verniermq.cli.groups:group",
     "send": "verniermq.cli.client:send",
     "tail": "verniermq.cli.client:tail",
     "store": "verniermq.cli.store:store",
+    "completion": "verniermq.cli.completion:completion",
 }
 """Name → where it is; imported when the command is used."""
 

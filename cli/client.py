@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 import anyio
 import click
 
-from verniermq.client.admin import Admin
+from verniermq.client.admin import Admin, TopicInfo, TopicQueue
 from verniermq.client.consumer.pull import PullConsumer
 from verniermq.client.errors import ClientError, NoRoute
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.options import name_servers
 from verniermq.client.producer import Producer
 from verniermq.client.tail import follow
-from verniermq.kernel import Message, VernierMQError, is_system_topic
+from verniermq.kernel import Message, Perm, VernierMQError, is_system_topic
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @click.group()
 def topic() -> None:
-    """List, create and delete topics."""
+    """List, show, create and delete topics."""
 
 
 @topic.command("list")
@@ -82,7 +82,7 @@ def list_topics(namesrv: str, as_json: bool, show_all: bool) -> None:
         for row in rows:
             click.echo(json.dumps(row))
         return
-    _table(["topic", "queues", "permission", "brokers"], [
+    table(["topic", "queues", "permission", "brokers"], [
         [row["topic"], str(row["queues"]), _permission(row["perm"]), ", ".join(row["brokers"])] for row in rows
     ])  # fmt: skip
     if not rows:
@@ -111,6 +111,38 @@ def create_topic(name: str, namesrv: str, as_json: bool, queues: int, perm: int,
         click.echo(f"topic {name} has {queues} queues on {', '.join(brokers)}")
 
 
+@topic.command("show")
+@click.argument("name")
+@namesrv_option
+@json_option
+def show_topic(name: str, namesrv: str, as_json: bool) -> None:
+    """Show the queues of a topic, what they hold, and which groups consume it."""
+
+    async def work() -> tuple[TopicInfo, list[TopicQueue], list[str]]:
+        async with Admin(namesrv=namesrv) as admin:
+            return await admin.topic(name), await admin.topic_queues(name), await admin.groups_of(name)
+
+    info, queues, groups = run(work)
+    if as_json:
+        rows = [
+            {"broker": row.queue.broker_name, "queue": row.queue.queue_id, "first": row.first, "end": row.end,
+             "last_ms": row.last_ms} for row in queues
+        ]  # fmt: skip
+        click.echo(json.dumps({"topic": name, "perm": info.perm, "groups": groups, "queues": rows}))
+        return
+    messages = sum(row.end - row.first for row in queues)
+    click.echo(f"topic {name}: {len(queues)} queues, {_permission(info.perm)}, {messages} messages")
+    click.echo(f"groups: {', '.join(groups) or 'none'}")
+    table(["broker", "queue", "first", "end", "messages", "last stored"], [
+        [row.queue.broker_name, str(row.queue.queue_id), str(row.first), str(row.end), str(row.end - row.first),
+         _moment(row.last_ms)] for row in queues
+    ])  # fmt: skip
+
+
+def _moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000).isoformat(" ", "seconds") if milliseconds > 0 else "-"
+
+
 @topic.command("delete")
 @click.argument("name")
 @namesrv_option
@@ -137,7 +169,7 @@ def _permission(perm: int) -> str:
     return {2: "write", 4: "read", 6: "read, write", 7: "read, write, inherit"}.get(perm, str(perm))
 
 
-def _table(columns: list[str], rows: list[list[str]]) -> None:
+def table(columns: list[str], rows: list[list[str]]) -> None:
     if not rows:
         return
     # Imported here: it costs more than a send.
@@ -164,7 +196,7 @@ def _table(columns: list[str], rows: list[list[str]]) -> None:
 @click.option("--tags", help="The message's tag.")
 @click.option("--keys", help="Keys to find it by, with spaces between them.")
 @click.option("--property", "-p", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
-@click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="1 to 18: deliver later.")
+@click.option("--delay-level", type=click.IntRange(0), default=0, help="Deliver later: one of the broker's levels.")
 @click.option("--sharding-key", help="Messages of one key go to one queue.")
 @click.option("--count", "-c", type=click.IntRange(1), default=1, show_default=True, help="Send it so many times.")
 @click.option("--group", default="verniermq-cli", show_default=True, help="The producer group.")
@@ -225,12 +257,24 @@ def tail(
     async def work() -> None:
         consumer = PullConsumer(group, namesrv=namesrv) if group else PullConsumer(namesrv=namesrv)
         async with consumer:
+            await _must_be_readable(namesrv, topic_name)
             await follow(
                 consumer, topic_name, show, tags=tags, from_start=from_start, limit=limit, wait=not no_wait,
                 keep_place=bool(group),
             )  # fmt: skip
 
     run(work)
+
+
+async def _must_be_readable(namesrv: str, topic_name: str) -> None:
+    """A topic that may not be read has no queues to read from: say so, instead of printing nothing."""
+    async with Admin(namesrv=namesrv) as admin:
+        perm = (await admin.topic(topic_name)).perm
+    if not perm & Perm.READ:
+        raise ClientError(
+            f"topic {topic_name} may not be read: its permission is {_permission(perm)}; "
+            f"change it with: verniermq topic create {topic_name} --perm 6"
+        )
 
 
 def _readable(body: bytes) -> str:

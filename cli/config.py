@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import click
 
 from verniermq.cli.options import config_options, configuration_from
 from verniermq.cli.render import render, render_effective
+from verniermq.cli.rocketmqconf import import_conf
 from verniermq.kernel.broker import Broker
+from verniermq.kernel.config import configuration_of
 from verniermq.kernel.host.builtin import BROKER_PLUGINS
 from verniermq.kernel.host.discovery import built_in, load
 
 
 @click.group()
 def config() -> None:
-    """Look at a configuration, or check one."""
+    """Look at a configuration, check one, or translate one of RocketMQ."""
 
 
 @config.command()
@@ -46,6 +49,25 @@ def check(config_path: Path | None, no_plugins: str | None, settings: tuple[str,
 def default() -> None:
     """Print a complete broker.toml: every setting, its default, and what it is for."""
     click.echo(default_file(), nl=False)
+
+
+@config.command("import")
+@click.argument("conf", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
+def import_file(conf: Path, output: Path | None) -> None:
+    """Translate a broker.conf of RocketMQ to a broker.toml. What has no setting here is named in comments.
+
+    The result is checked as a broker would check it.
+    """
+    imported = import_conf(conf.read_text(encoding="utf-8", errors="replace"))
+    document = tomllib.loads(imported.toml)
+    configuration = configuration_of(document, str(conf))
+    Broker(configuration).host.load(configuration)
+    if output is None:
+        click.echo(imported.toml, nl=False)
+    else:
+        output.write_text(imported.toml, encoding="utf-8")
+        click.echo(f"{output}: {sum(map(len, imported.tables.values()))} settings, {len(imported.left_out)} left out")
 
 
 def default_file() -> str:

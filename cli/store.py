@@ -19,7 +19,8 @@ from verniermq.kernel.commitlog.mapped import file_starts
 from verniermq.kernel.config import Configuration, Size
 from verniermq.kernel.config.schema import StoreSettings
 
-store_option = click.option("--store", "path", help="The folder of the store; without it, what the configuration says.")
+folder_argument = click.argument("folder", required=False)
+store_option = click.option("--store", "path", help="The same as FOLDER; without both, what the configuration says.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -28,18 +29,19 @@ def store() -> None:
     """Look at the files of a stopped broker, and mend them.
 
     \b
-    verniermq store check --store /var/lib/verniermq
+    verniermq store check /var/lib/verniermq
     verniermq store repair --config broker.toml
     """
 
 
 @store.command()
+@folder_argument
 @store_option
 @config_options
 @json_option
 @click.pass_context
 def check(
-    context: click.Context, path: str | None, config_path: Path | None, no_plugins: str | None,
+    context: click.Context, folder: str | None, path: str | None, config_path: Path | None, no_plugins: str | None,
     settings: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Read the whole commit log and compare the consume queues with it. Nothing is changed.
@@ -48,7 +50,7 @@ def check(
 
     Exit code 0: the store is whole, or the next start puts it right by itself. 1: it is damaged, see 'store repair'.
     """
-    configuration = configuration_from(config_path, no_plugins, settings, store__path=path)
+    configuration = configuration_from(config_path, no_plugins, settings, store__path=_folder(folder, path))
     chosen = _settings(configuration)
     with progress_of("reading the log") as progress:
         report = check_store(chosen, progress)
@@ -59,12 +61,13 @@ def check(
 
 
 @store.command()
+@folder_argument
 @store_option
 @config_options
 @json_option
 @click.pass_context
 def repair(
-    context: click.Context, path: str | None, config_path: Path | None, no_plugins: str | None,
+    context: click.Context, folder: str | None, path: str | None, config_path: Path | None, no_plugins: str | None,
     settings: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Mend what keeps a store from opening, or messages from being read.
@@ -73,12 +76,18 @@ def repair(
 
     Exit code 0: a broker can open it now. 1: it is still damaged.
     """
-    configuration = configuration_from(config_path, no_plugins, settings, store__path=path)
+    configuration = configuration_from(config_path, no_plugins, settings, store__path=_folder(folder, path))
     chosen = _settings(configuration)
     with progress_of("reading the log") as progress:
         report = repair_store(chosen, progress)
     _show(chosen, report, _files_of_plugins(configuration, mend=True), as_json)
     context.exit(1 if report.needs_repair else 0)
+
+
+def _folder(folder: str | None, path: str | None) -> str | None:
+    if folder is not None and path is not None:
+        raise click.UsageError(f"FOLDER {folder} and --store {path} are two stores; say one")
+    return folder or path
 
 
 def _settings(configuration: Configuration) -> StoreSettings:

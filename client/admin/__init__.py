@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from verniermq.client.admin.groups import GroupAdmin, QueueProgress
+from verniermq.client.admin.cluster import BrokerStatus, ClusterAdmin, TopicQueue
+from verniermq.client.admin.groups import QueueProgress
 from verniermq.client.admin.messages import FOREVER, MessageAdmin
+from verniermq.client.admin.progress import GroupProgress, QueueLag
 from verniermq.client.admin.topics import TopicInfo
 
-__all__ = ["FOREVER", "Admin", "QueueProgress", "TopicInfo"]
+__all__ = [
+    "FOREVER",
+    "Admin",
+    "BrokerStatus",
+    "GroupProgress",
+    "QueueLag",
+    "QueueProgress",
+    "TopicInfo",
+    "TopicQueue",
+]
 
 
-class Admin(GroupAdmin, MessageAdmin):
+class Admin(ClusterAdmin, MessageAdmin):
     """Creates, changes, lists and deletes; looks at messages and at how far groups are.
 
     ::

@@ -203,7 +203,7 @@ class Plugin:
         name = metric.name
         for unit in ("_milliseconds", "_seconds", "_bytes"):
             name = name.removesuffix(unit)
-        return attrs.evolve(metric, name=name)
+        return metric._replace(name=name)
 
     def _constant(self, name: str) -> dict[str, str]:
         labels = dict(self.config.labels)

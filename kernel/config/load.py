@@ -13,6 +13,7 @@ from verniermq.kernel.config.configuration import Configuration, Origin, put
 from verniermq.kernel.config.environment import CONFIG_VARIABLE, files_of, kernel_variables, read_environment
 from verniermq.kernel.config.fields import settings_of
 from verniermq.kernel.config.filestamps import FileStamps
+from verniermq.kernel.config.rocketmq import hint
 from verniermq.kernel.config.schema import SECTIONS, PluginSettings
 from verniermq.kernel.config.structure import structure
 from verniermq.kernel.config.text import PlainText
@@ -92,7 +93,8 @@ def _override(document: dict[str, Any], dotted: str, value: object, source: str)
 def _configuration(document: dict[str, Any], origin: Origin) -> Configuration:
     for name in document:
         if name not in SECTIONS:
-            raise ConfigError(f"{origin.file}: there is no section [{toml_key(name)}]; {nearest(name, SECTIONS)}")
+            why = hint(name) or nearest(name, SECTIONS)
+            raise ConfigError(f"{origin.file}: there is no section [{toml_key(name)}]; {why}")
     sections = dict(document)
     tables: dict[str, Any] = {}
     if isinstance(document.get("plugins"), Mapping):

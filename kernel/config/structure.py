@@ -32,6 +32,7 @@ from verniermq.kernel.config.kinds import (
     unwrapped,
     value_kind,
 )
+from verniermq.kernel.config.rocketmq import VALUES, hint
 from verniermq.kernel.config.text import PlainText, read_text
 from verniermq.kernel.config.toml import shortened, toml_key, toml_value
 from verniermq.kernel.config.units import Duration, Size, parse_duration, parse_size
@@ -90,7 +91,7 @@ class _Reader:
             dotted = f"{where}.{key}" if where else key
             # The value stays out of it: a misspelt key may hold a secret.
             what = f"[{where}] has no setting {key!r}" if where else f"there is no section [{toml_key(key)}]"
-            self.refuse(dotted, f"{what}; {nearest(key, settings)}")
+            self.refuse(dotted, f"{what}; {hint(key) or nearest(key, settings)}")
 
     def setting(self, setting: Setting, value: object, where: str) -> object:
         if setting.attribute.converter is not None:
@@ -198,6 +199,8 @@ def _choice(possible: dict[Any, Any], raw: object) -> object:
             return meant
     texts = [choice for choice in possible if isinstance(choice, str)]
     close = close_match(raw, texts, 0.6) if isinstance(raw, str) else None
+    if close is None:
+        close = next((known[raw] for known in VALUES.values() if isinstance(raw, str) and raw in known), None)
     meant_perhaps = "" if close is None else f"; did you mean {toml_value(close)}?"
     raise _Misfit(f" is not one of {listed(possible)}{meant_perhaps}")
 

@@ -74,7 +74,7 @@ def message() -> None:
     \b
     verniermq message get 7F00000100002A9F0000000000001000
     verniermq message get 0A000009126718B4AAC247B760000003 --topic orders
-    verniermq message query orders --key order-4711 --begin 2h
+    verniermq message query orders order-4711 --begin 2h
     """
 
 
@@ -111,24 +111,32 @@ def get(message_id: str, topic: str | None, namesrv: str, as_json: bool) -> None
 
 @message.command()
 @click.argument("topic")
-@click.option("--key", required=True, help="The key: one word of the message's keys, or its unique key.")
+@click.argument("key", required=False)
+@click.option("--key", "key_option", help="The same as KEY.")
 @click.option("--begin", type=Moment(), default=0, help="Only messages stored at this time or later.")
 @click.option("--end", type=Moment(), default=LATEST, help="Only messages stored at this time or before.")
 @click.option("--max", "most", type=click.IntRange(1, 64), default=32, show_default=True, help="The newest so many.")
 @namesrv_option
 @json_option
-def query(topic: str, key: str, begin: int, end: int, most: int, namesrv: str, as_json: bool) -> None:
-    """Show the messages of TOPIC that have a key.
+def query(
+    topic: str, key: str | None, key_option: str | None, begin: int, end: int, most: int, namesrv: str, as_json: bool
+) -> None:
+    """Show the messages of TOPIC that have KEY: one word of their keys, or their unique key.
 
     A time is a date (2026-03-01T12:30), so long ago (2h, 90s), or milliseconds since 1970.
     """
 
+    wanted = key or key_option
+    if not wanted or (key and key_option):
+        every = f"verniermq tail {topic} --from-start --no-wait"
+        raise click.UsageError(f"say one key: verniermq message query {topic} KEY; all messages: {every}")
+
     async def work() -> list[StoredMessage]:
-        return await by_key(namesrv, topic, key, begin_ms=begin, end_ms=end, most=most)
+        return await by_key(namesrv, topic, wanted, begin_ms=begin, end_ms=end, most=most)
 
     found = _run(work)
     if not found:
-        raise click.ClickException(f"topic {topic} has no message with the key {key} in that time")
+        raise click.ClickException(f"topic {topic} has no message with the key {wanted} in that time")
     _show(found, as_json)
 
 

@@ -89,8 +89,19 @@ def test_the_list_of_plugins_can_be_read_in_a_terminal_of_80_columns() -> None:
     shown = run("plugins", environment={"COLUMNS": "80"}).stdout.splitlines()
 
     assert max(map(len, shown)) <= 80
+    assert [line.split()[:2] for line in shown] == [[entry["name"], entry["state"]] for entry in listed["entries"]]
+
+
+def test_one_plugin_is_shown_with_its_settings() -> None:
+    listed = {entry["name"]: entry for entry in json.loads(run("plugins", "--json").stdout)["entries"]}
+
+    shown = run("plugins", "show", "retention", environment={"COLUMNS": "80"}).stdout.splitlines()
+    unknown = run("plugins", "show", "retentoin")
+
+    assert max(map(len, shown)) <= 80
     names = [line.split(" = ")[0].strip() for line in shown if " = " in line]
-    assert names == [name for entry in listed["entries"] for name in entry["settings"]]
+    assert names == list(listed["retention"]["settings"])
+    assert (unknown.returncode, "did you mean 'retention'?" in unknown.stderr) == (2, True)
 
 
 def test_a_plugin_that_fails_to_load_is_listed_with_the_reason(tmp_path: Path) -> None:

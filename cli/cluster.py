@@ -1,0 +1,116 @@
+"""``verniermq cluster`` and ``verniermq health``: what brokers say of themselves, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+
+from verniermq.cli.client import json_option, namesrv_option, run, table
+from verniermq.client.admin import Admin, BrokerStatus
+from verniermq.client.consumer.pull import PullConsumer
+from verniermq.client.errors import ClientError
+from verniermq.client.producer import Producer
+from verniermq.kernel import Message, VernierMQError, format_duration
+
+TRIAL_SECONDS = 10.0
+
+
+@click.command()
+@namesrv_option
+@json_option
+def cluster(namesrv: str, as_json: bool) -> None:
+    """Show the brokers: where they are, their versions, rates, disk and uptime. Exit code 1 if one does not answer."""
+
+    async def work() -> list[BrokerStatus]:
+        async with Admin(namesrv=namesrv) as admin:
+            return await admin.broker_statuses()
+
+    found = run(work)
+    if as_json:
+        for one in found:
+            click.echo(json.dumps({**_facts(one), "figures": dict(one.figures)}))
+    else:
+        table(["cluster", "broker", "role", "address", "version", "in/s", "out/s", "disk", "up"], [
+            [
+                one.cluster, one.name, one.role, one.address, one.figures.get("brokerVersionDesc", one.trouble),
+                f"{one.rate('putTps'):.1f}", f"{one.rate('getTransferredTps'):.1f}", _disk(one), _uptime(one),
+            ]
+            for one in found
+        ])  # fmt: skip
+        if not found:
+            click.echo(f"no brokers at {namesrv}")
+    if not found or any(one.trouble for one in found):
+        raise SystemExit(1)
+
+
+def _facts(one: BrokerStatus) -> dict[str, Any]:
+    return {
+        "cluster": one.cluster, "broker": one.name, "id": one.broker_id, "role": one.role, "address": one.address,
+        "trouble": one.trouble,
+    }  # fmt: skip
+
+
+def _disk(one: BrokerStatus) -> str:
+    ratio = one.figures.get("commitLogDiskRatio")
+    return "-" if ratio is None else f"{float(ratio):.0%}"
+
+
+def _uptime(one: BrokerStatus) -> str:
+    started = int(one.figures.get("bootTimestamp") or 0)
+    return "-" if not started else format_duration(float(max(1, round(time.time() - started / 1000))))
+
+
+@click.command()
+@namesrv_option
+@json_option
+@click.option("--topic", help="Send a message to this topic too, and read it again.")
+def health(namesrv: str, as_json: bool, topic: str | None) -> None:
+    """Say whether the name servers and all brokers answer. Exit code 0: they do. 1: one does not.
+
+    With --topic a message is sent and read as well; nothing else is ever changed.
+    """
+    checks: list[dict[str, Any]] = []
+
+    def note(what: str, why: str = "") -> None:
+        checks.append({"check": what, "ok": not why, "why": why})
+
+    async def work() -> None:
+        for address in namesrv.split(";"):
+            try:
+                async with Admin(namesrv=address) as admin:
+                    brokers = await admin.brokers()
+                note(f"name server {address}", "" if brokers else "it knows no broker")
+            except VernierMQError as error:
+                note(f"name server {address}", str(error))
+        async with Admin(namesrv=namesrv) as admin:
+            for one in await admin.broker_statuses():
+                note(f"broker {one.name} {one.role} {one.address}", one.trouble)
+        if topic is not None:
+            await trial(topic)
+
+    async def trial(name: str) -> None:
+        started = time.perf_counter()
+        async with Producer("verniermq-health", namesrv=namesrv) as producer:
+            sent = await producer.send(Message(name, b"verniermq health"))
+        async with PullConsumer(namesrv=namesrv) as consumer:
+            read = await consumer.pull(sent.queue, sent.queue_offset, wait=TRIAL_SECONDS)
+        if sent.message_id not in [message.message_id for message in read.messages]:
+            raise ClientError(f"the message {sent.message_id} was sent to {name} and not found again")
+        note(f"a message through {name}, {1000 * (time.perf_counter() - started):.0f} ms")
+
+    try:
+        run(work)
+    except VernierMQError as error:
+        note("the cluster", str(error))
+    is_well = all(check["ok"] for check in checks)
+    if as_json:
+        click.echo(json.dumps({"ok": is_well, "checks": checks}))
+    else:
+        for check in checks:
+            click.echo(
+                f"{'ok ' if check['ok'] else 'NOT OK'} {check['check']}{': ' if check['why'] else ''}{check['why']}"
+            )
+    raise SystemExit(0 if is_well else 1)

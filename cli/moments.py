@@ -1,0 +1,54 @@
+"""Places in a topic as people write them: ``start``, ``end``, ``2h``, ``2026-03-01T12:30``, ``4711``, ``+100``."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from time import time
+from typing import Final, Literal
+
+import attrs
+
+from verniermq.client.errors import ClientError
+from verniermq.kernel import ConfigError, parse_duration
+
+Moment = datetime | int | Literal["first", "last"]
+
+WORDS: Final[dict[str, Literal["first", "last"]]] = {
+    "start": "first", "first": "first", "earliest": "first", "end": "last", "last": "last", "latest": "last",
+}  # fmt: skip
+_OFFSET: Final = re.compile(r"[+-]?\d{1,18}")
+
+
+@attrs.frozen
+class Place:
+    """A moment (milliseconds since 1970, or an end of the queue), an offset, or so many messages from where one is."""
+
+    moment: Moment | None = None
+    number: int = 0
+    relative: bool = False
+
+    def offset(self, now: int) -> int:
+        return now + self.number if self.relative else self.number
+
+
+def parse_place(text: str) -> Place:
+    """
+    Raises:
+        ClientError: it is no place.
+    """
+    if text in WORDS:
+        return Place(WORDS[text])
+    if _OFFSET.fullmatch(text):
+        return Place(number=int(text), relative=text[0] in "+-")
+    try:
+        return Place(round(datetime.fromisoformat(text).timestamp() * 1000))
+    except ValueError:
+        pass
+    try:
+        return Place(round((time() - parse_duration(text)) * 1000))
+    except (ValueError, ConfigError):
+        raise ClientError(
+            f"{text!r} is no place; write start, end, 2h for two hours ago, 2026-03-01T12:30, "
+            "an offset such as 4711, or +100 and -100"
+        ) from None

@@ -1,0 +1,71 @@
+"""A ``broker.conf`` of RocketMQ as a ``broker.toml``: names and values translated, the rest named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from verniermq.kernel.config.rocketmq import NAMES, ROLES, VALUES
+from verniermq.kernel.config.toml import toml_value
+
+HOURS: Final = frozenset({"fileReservedTime"})
+MILLISECONDS: Final = frozenset({"transactionTimeOut", "transactionCheckInterval"})
+_NUMBER: Final = re.compile(r"-?\d+")
+
+
+@attrs.frozen
+class Imported:
+    tables: Mapping[str, Mapping[str, Any]]
+    """Section → key → value."""
+    left_out: tuple[tuple[str, str], ...]
+    """Names that mean nothing here, and why."""
+
+    @property
+    def toml(self) -> str:
+        lines = []
+        for section, table in self.tables.items():
+            lines.append(f"[{section}]")
+            lines += [f"{key} = {toml_value(value)}" for key, value in table.items()]
+            lines.append("")
+        lines += [f"# {name}: {why}" for name, why in self.left_out]
+        return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def import_conf(text: str) -> Imported:
+    """Translate lines of ``name=value``; empty ones and those that begin with ``#`` are passed over."""
+    tables: dict[str, dict[str, Any]] = {}
+    left_out = []
+    for line in text.splitlines():
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or line.lstrip().startswith(("#", "!")):
+            continue
+        dotted = NAMES.get(name)
+        if dotted is not None:
+            section, _, key = dotted.rpartition(".")
+            tables.setdefault(section, {})[key] = _value(name, dotted, value)
+        elif name == ROLES:
+            left_out.append((name, f"{value}: a broker with id 0 is a master"))
+        else:
+            left_out.append((name, "has no setting here"))
+    return Imported(tables, tuple(left_out))
+
+
+def _value(name: str, dotted: str, text: str) -> Any:
+    if text in VALUES.get(dotted, {}):
+        return VALUES[dotted][text]
+    if name in HOURS and _NUMBER.fullmatch(text):
+        return f"{text}h"
+    if name in MILLISECONDS and _NUMBER.fullmatch(text):
+        return f"{text}ms"
+    if name == "messageDelayLevel":
+        return text.split()
+    if name == "namesrvAddr":
+        return [address for address in text.split(";") if address]
+    if name in ("deleteWhen", "brokerIP1", "brokerName", "brokerClusterName", "storePathRootDir"):
+        return text
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if _NUMBER.fullmatch(text) else text

@@ -1,0 +1,103 @@
+"""Brokers and topics as a whole: what each broker says of itself, and what each queue of a topic holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from verniermq.client.admin.progress import ProgressAdmin, object_pairs
+from verniermq.client.routes import MASTER
+from verniermq.kernel import MessageQueue, RemotingError, RequestCode
+
+
+@attrs.frozen
+class BrokerStatus:
+    """One broker: where it is, and its figures by RocketMQ's names, or why it gave none."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    figures: Mapping[str, str]
+    trouble: str = ""
+
+    @property
+    def role(self) -> str:
+        return "master" if self.broker_id == MASTER else "slave"
+
+    def rate(self, name: str) -> float:
+        """The first of the three rates that such a figure has, of about 10 seconds."""
+        first = self.figures.get(name, "").split(" ")[0]
+        try:
+            return float(first)
+        except ValueError:
+            return 0.0
+
+
+@attrs.frozen
+class TopicQueue:
+    """One queue of a topic."""
+
+    queue: MessageQueue
+    first: int
+    end: int
+    """One past the last message."""
+    last_ms: int
+    """When the last message was stored; 0 if there is none."""
+
+
+class ClusterAdmin(ProgressAdmin):
+    async def broker_statuses(self) -> list[BrokerStatus]:
+        """Every broker that a name server knows, also those that do not answer."""
+        self._ensure_running()
+        clusters = {name: cluster for cluster, names in (await self.clusters()).items() for name in names}
+        found = []
+        for name, ids in sorted((await self.brokers()).items()):
+            for broker_id, address in sorted(ids.items()):
+                figures: Mapping[str, str] = {}
+                trouble = ""
+                try:
+                    body = await self._api.json(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+                    figures = dict(body.get("table") or {})
+                except RemotingError as error:
+                    trouble = str(error)
+                found.append(BrokerStatus(clusters.get(name, ""), name, broker_id, address, figures, trouble))
+        return found
+
+    async def topic_queues(self, name: str) -> list[TopicQueue]:
+        """
+        Raises:
+            NoRoute: there is no such topic.
+        """
+        self._ensure_running()
+        wire = self._wire(name)
+        route = await self._routes.fetch(wire)
+        found = []
+        for broker in route.brokers:
+            address = route.address(broker)
+            if address is None:
+                continue
+            body = await self._api.json(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": wire})
+            for queue, row in object_pairs(body.get("offsetTable")):
+                place = MessageQueue(wire, str(queue["brokerName"]), int(queue["queueId"]))
+                figures = (int(row.get(key) or 0) for key in ("minOffset", "maxOffset", "lastUpdateTimestamp"))
+                found.append(TopicQueue(place, *figures))
+        return sorted(found, key=lambda row: (row.queue.broker_name, row.queue.queue_id))
+
+    async def groups_of(self, name: str) -> list[str]:
+        """The groups that have offsets of a topic, or members that subscribe to it.
+
+        Raises:
+            NoRoute: there is no such topic.
+        """
+        self._ensure_running()
+        wire = self._wire(name)
+        groups: set[str] = set()
+        route = await self._routes.fetch(wire)
+        for broker in route.brokers:
+            address = route.address(broker)
+            if address is not None:
+                body = await self._api.json(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": wire})
+                groups.update(body.get("groupList") or [])
+        return sorted(groups)

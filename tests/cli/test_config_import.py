@@ -1,0 +1,78 @@
+"""RocketMQ's own names: a hint where they are written, and a whole file translated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from verniermq.cli import main
+from verniermq.kernel import ConfigError
+from verniermq.kernel.config import load
+
+CONF = """
+# what a tutorial says
+brokerClusterName = DefaultCluster
+brokerName=broker-x
+brokerId=0
+brokerRole=ASYNC_MASTER
+flushDiskType=SYNC_FLUSH
+deleteWhen=04
+fileReservedTime=48
+messageDelayLevel=1s 5s 10s
+namesrvAddr=10.0.0.1:9876;10.0.0.2:9876
+autoCreateTopicEnable=false
+transactionTimeOut=6000
+mapedFileSizeCommitLog=1073741824
+sendMessageThreadPoolNums=16
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('brokerName = "x"', "RocketMQ's brokerName is name in [broker]"),
+        ('[broker]\nbrokerRole = "SLAVE"', "RocketMQ's brokerRole has no setting here: [broker] id = 0 is a master"),
+        ('[store]\nflushDiskType = "SYNC_FLUSH"', "RocketMQ's flushDiskType is flush in [store]"),
+        ('[store]\nflush = "SYNC_FLUSH"', 'did you mean "sync"?'),
+        ('[broker]\nmessageDelayLevel = "1s"', "RocketMQ's messageDelayLevel is levels in [plugins.schedule]"),
+    ],
+)
+def test_a_name_of_rocketmqs_gets_a_hint(tmp_path: Path, text: str, hint: str) -> None:
+    (tmp_path / "broker.toml").write_text(text)
+
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "broker.toml", {}, {})
+
+    assert hint in str(caught.value)
+
+
+def test_a_file_of_rocketmqs_is_translated(tmp_path: Path) -> None:
+    conf, made = tmp_path / "broker.conf", tmp_path / "broker.toml"
+    conf.write_text(CONF)
+
+    done = CliRunner().invoke(main, ["config", "import", str(conf), "-o", str(made)])
+    shown = CliRunner().invoke(main, ["config", "import", str(conf)])
+
+    assert done.exit_code == 0, done.output
+    assert shown.output == made.read_text()
+    configuration = load(made, {}, {})
+    assert (configuration.broker.name, configuration.store.flush) == ("broker-x", "sync")
+    assert configuration.broker.namesrv == ("10.0.0.1:9876", "10.0.0.2:9876")
+    assert configuration.plugin_tables["schedule"] == {"levels": ["1s", "5s", "10s"]}
+    assert configuration.plugin_tables["retention"] == {"delete_when": "04", "max_age": "48h"}
+    assert configuration.plugin_tables["txn"] == {"timeout": "6000ms"}
+    assert not configuration.topics.auto_create
+    assert "# sendMessageThreadPoolNums: has no setting here" in made.read_text()
+    assert "# brokerRole: ASYNC_MASTER: a broker with id 0 is a master" in made.read_text()
+
+
+def test_a_value_that_no_broker_would_take_is_refused(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("listenPort=99999999\n")
+
+    refused = CliRunner().invoke(main, ["config", "import", str(conf)])
+
+    assert refused.exit_code == 2
+    assert "port" in refused.output

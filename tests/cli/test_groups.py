@@ -1,0 +1,205 @@
+"""``verniermq group``, ``cluster``, ``health``, ``topic show`` and ``completion``, as an operator types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.client.place import Place
+from verniermq.cli import main
+from verniermq.cli.moments import Place as Where
+from verniermq.cli.moments import parse_place
+from verniermq.client import Admin
+from verniermq.client.errors import ClientError
+
+
+@pytest.fixture
+def topic(place: Place) -> Iterator[str]:
+    name = place.name("cli")
+    assert run(place, "topic", "create", name, "--queues", "1").exit_code == 0
+    assert run(place, "send", name, "hello", "--count", "5", "--keys", "k1").exit_code == 0
+    return name
+
+
+@pytest.fixture
+def group(place: Place, topic: str) -> str:
+    """Has consumed two of the five messages."""
+    name = place.name("group")
+
+    async def consume() -> None:
+        async with Admin(namesrv=place.namesrv) as admin:
+            await admin.create_group(name)
+            await admin.set_offsets(name, dict.fromkeys(await admin.topic_offsets(topic), 2))
+
+    anyio.run(consume)
+    return name
+
+
+def run(place: Place, *arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--namesrv", place.namesrv], input=stdin)
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.output.splitlines()]
+
+
+def places(place: Place, group: str, topic: str) -> list[int]:
+    (shown,) = lines(run(place, "group", "show", group, "--json"))
+    return [row["committed"] for row in shown["queues"] if row["topic"] == topic]
+
+
+# --- groups ---------------------------------------------------------------------------------
+
+
+def test_groups_are_listed_with_their_lag_though_nobody_consumes(place: Place, group: str, topic: str) -> None:
+    (found,) = [one for one in lines(run(place, "group", "list", "--json")) if one["group"] == group]
+    table = run(place, "group", "list")
+
+    assert (found["members"], found["lag"], found["topics"]) == (0, 3, [topic])
+    assert found["behind_ms"] >= 0
+    assert group in table.output
+    assert "TOOLS_CONSUMER" not in table.output
+
+
+def test_a_group_is_shown_queue_by_queue(place: Place, group: str, topic: str) -> None:
+    (shown,) = lines(run(place, "group", "show", group, "--json"))
+    text = run(place, "group", "show", group, "--topic", topic)
+    unknown = run(place, "group", "show", "nobody")
+
+    (row,) = shown["queues"]
+    assert (row["topic"], row["committed"], row["end"], row["lag"]) == (topic, 2, 5, 3)
+    assert "0 members, lag 3" in text.output
+    assert (unknown.exit_code, "there is no group 'nobody'" in unknown.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(("--max-lag", "3"), 0), (("--max-lag", "2"), 1), (("--min-members", "1"), 1), (("--max-age", "1d"), 0)],
+)
+def test_a_check_of_a_group_is_an_exit_code(place: Place, group: str, arguments: tuple[str, ...], code: int) -> None:
+    assert run(place, "group", "check", group, *arguments).exit_code == code
+    assert run(place, "group", "check", group).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("to", "after"), [("start", 0), ("end", 5), ("4", 4), ("+1", 3), ("-1", 1), ("99", 5), ("1h", 0)]
+)
+def test_a_reset_does_what_its_plan_said(place: Place, group: str, topic: str, to: str, after: int) -> None:
+    plan = lines(run(place, "group", "reset", group, "--topic", topic, "--to", to, "--dry-run", "--json"))
+    unchanged = places(place, group, topic)
+    done = run(place, "group", "reset", group, "--topic", topic, "--to", to, "--yes")
+
+    assert [(move["from"], move["to"]) for move in plan] == [(2, after)]
+    assert unchanged == [2]
+    assert done.exit_code == 0, done.output
+    assert places(place, group, topic) == [after]
+
+
+def test_nothing_is_changed_where_nobody_can_be_asked(place: Place, group: str, topic: str) -> None:
+    refused = [
+        run(place, "group", "reset", group, "--topic", topic, "--to", "end"),
+        run(place, "group", "delete", group),
+        run(place, "group", "clone", group, "copy"),
+    ]
+
+    assert [result.exit_code for result in refused] == [2, 2, 2]
+    assert all("say --yes" in result.output for result in refused)
+    assert places(place, group, topic) == [2]
+
+
+def test_a_group_is_cloned_and_deleted(place: Place, group: str, topic: str) -> None:
+    copy = place.name("copy")
+    cloned = run(place, "group", "clone", group, copy, "--yes")
+    begins = places(place, copy, topic)
+    deleted = run(place, "group", "delete", copy, "--yes")
+    names = {one["group"] for one in lines(run(place, "group", "list", "--json"))}
+
+    assert (cloned.exit_code, begins, deleted.exit_code) == (0, [2], 0)
+    assert copy not in names
+    assert group in names
+
+
+def test_places_are_read_as_people_write_them() -> None:
+    assert parse_place("start") == Where("first")
+    assert parse_place("latest") == Where("last")
+    assert parse_place("4711") == Where(number=4711)
+    assert parse_place("-100") == Where(number=-100, relative=True)
+    assert isinstance(parse_place("2026-03-01T12:30").moment, int)
+    assert isinstance(parse_place("2h").moment, int)
+    with pytest.raises(ClientError, match="'yesterday' is no place"):
+        parse_place("yesterday")
+
+
+# --- the others -----------------------------------------------------------------------------
+
+
+def test_the_brokers_are_shown(place: Place) -> None:
+    (broker,) = lines(run(place, "cluster", "--json"))
+    table = run(place, "cluster")
+
+    assert (broker["broker"], broker["role"], broker["trouble"]) == ("broker-a", "master", "")
+    assert "putTps" in broker["figures"]
+    assert (table.exit_code, "broker-a" in table.output) == (0, True)
+
+
+def test_health_is_an_exit_code(place: Place, topic: str) -> None:
+    well = run(place, "health", "--topic", topic)
+    as_json = lines(run(place, "health", "--json"))
+    nobody = CliRunner().invoke(main, ["health", "--namesrv", "127.0.0.1:1", "--json"])
+
+    assert (well.exit_code, well.output.count("ok  ")) == (0, 3)
+    assert as_json[0]["ok"] is True
+    assert nobody.exit_code == 1
+    assert json.loads(nobody.output)["ok"] is False
+
+
+def test_a_topic_is_shown_with_its_queues_and_groups(place: Place, group: str, topic: str) -> None:
+    (shown,) = lines(run(place, "topic", "show", topic, "--json"))
+    text = run(place, "topic", "show", topic)
+
+    assert [(row["first"], row["end"]) for row in shown["queues"]] == [(0, 5)]
+    assert shown["groups"] == [group]
+    assert "1 queues, read, write, 5 messages" in text.output
+
+
+def test_messages_are_found_by_a_key_without_an_option(place: Place, topic: str) -> None:
+    found = lines(run(place, "message", "query", topic, "k1", "--json"))
+    by_option = lines(run(place, "message", "query", topic, "--key", "k1", "--json"))
+    without = run(place, "message", "query", topic)
+
+    assert len(found) == len(by_option) == 5
+    assert without.exit_code == 2
+    assert f"say one key: verniermq message query {topic} KEY" in without.output
+
+
+def test_the_tail_of_a_topic_that_may_not_be_read_says_so(place: Place) -> None:
+    name = place.name("closed")
+    assert run(place, "topic", "create", name, "--perm", "2").exit_code == 0
+    shown = run(place, "tail", name, "--from-start", "--no-wait")
+
+    assert shown.exit_code == 2
+    assert f"topic {name} may not be read: its permission is write" in shown.output
+
+
+def test_a_level_beyond_eighteen_is_the_brokers_to_judge(place: Place, topic: str) -> None:
+    assert run(place, "send", topic, "later", "--delay-level", "19").exit_code == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_completion(shell: str) -> None:
+    made = CliRunner().invoke(main, ["completion", shell])
+
+    assert made.exit_code == 0
+    assert "_VERNIERMQ_COMPLETE" in made.output
+
+
+def test_where_clients_find_the_name_server_is_no_setting_of_a_broker() -> None:
+    shown = CliRunner().invoke(main, ["config", "show"], env={"VERNIERMQ_NAMESRV": "127.0.0.1:9876"})
+
+    assert shown.exit_code == 0, shown.output
