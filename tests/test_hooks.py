@@ -237,6 +237,11 @@ class Plugin(Heard):
         return None
 
     @hookimpl(optionalhook=True)
+    async def topics_told(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.note("topics_told")
+
+    @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
         self.note("runtime_info")
         return {"heard": str(len(self.heard))}
@@ -325,6 +330,14 @@ async def live(folder: Path) -> Life:
             await pull(client, "coded", offset=7)
             answers["own"] = await client.connection.request(Command.request(OWN_CODE, {"name": "Ada"}))
             answers["refused"] = await client.send("coded", b"hello", queue=99)
+            made = {
+                "topic": "made",
+                "readQueueNums": 1,
+                "writeQueueNums": 1,
+                "perm": 6,
+                "topicFilterType": "SINGLE_TAG",
+            }
+            await client.ask_well(RequestCode.UPDATE_AND_CREATE_TOPIC, defaultTopic="TBW102", **made)
             await client.heartbeat("readers", ["coded"])
             where = {"consumerGroup": "readers", "topic": "coded", "queueId": 0}
             await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=1)

@@ -7,7 +7,7 @@ register there too, if ``peers`` takes them. With addresses in it, the broker re
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import anyio
 import attrs
@@ -17,6 +17,9 @@ from verniermq.plugins.namesrv.peers import SHORTEST_SECRET, Peers, networks
 from verniermq.plugins.namesrv.registrar import CALL_TIMEOUT, INTERVAL_SECONDS, Registrar, queue_mappings
 from verniermq.plugins.namesrv.routes import NEVER, LiveBroker
 from verniermq.plugins.namesrv.server import NameServer
+
+TELL_SECONDS: Final = 3.0
+"""How long the answer to whoever creates a topic waits for name servers."""
 
 
 def _are_addresses(texts: Iterable[str]) -> str | None:
@@ -135,6 +138,12 @@ class Plugin:
             self.embedded.table.put_topics(self.broker.name, changed, mappings)
             for topic in deleted:
                 self.embedded.table.drop_topic(topic, [self.broker.name])
+
+    @hookimpl(optionalhook=True)
+    async def topics_told(self) -> None:
+        with anyio.move_on_after(TELL_SECONDS):
+            for registrar in self._registrars:
+                await registrar.told()
 
     @hookimpl
     async def broker_stopping(self) -> None:

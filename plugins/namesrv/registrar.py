@@ -65,6 +65,15 @@ class Registrar:
         self._news: dict[str, TopicConfig] = {}
         """Topics that changed since the last registration."""
         self._changed = anyio.Event()
+        self._round = anyio.Event()
+        """Set when the registration that is under way, or was last, has ended; well or not."""
+        self._round.set()
+        self._next_round = anyio.Event()
+
+    async def told(self) -> None:
+        """Wait until the topics that changed so far are registered; not if the name server was out of reach before."""
+        if self.trouble is None:
+            await (self._next_round if self._news else self._round).wait()
 
     def topics_changed(self, changed: Sequence[TopicConfig]) -> None:
         self._news.update({topic.name: topic for topic in changed})
@@ -82,6 +91,7 @@ class Registrar:
         while True:
             news, self._news = list(self._news.values()), {}
             self._changed = anyio.Event()
+            self._round, self._next_round = self._next_round, anyio.Event()
             self._last = clock.monotonic()
             everything = self._last + SAME_MOMENT >= self._due
             if everything:
@@ -94,6 +104,7 @@ class Registrar:
                 logger.warning("cannot register with name server: %s; trying again in %g s", error, RETRY_SECONDS)
                 self.trouble = str(error)
                 self._due = clock.monotonic() + RETRY_SECONDS
+            self._round.set()
             await self._wait()
 
     def _lost(self, connection: Connection) -> None:

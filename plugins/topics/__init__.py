@@ -18,7 +18,7 @@ import attrs
 from verniermq.kernel import Context, Declaration, NoConfig, Registry, RequestCode
 from verniermq.plugins.topics.attributes import TOPIC_ATTRIBUTES
 from verniermq.plugins.topics.groups import GroupHandlers
-from verniermq.plugins.topics.topics import TopicHandlers
+from verniermq.plugins.topics.topics import TopicHandlers, topics_told
 
 
 @attrs.define(eq=False)
@@ -40,6 +40,7 @@ class Plugin:
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         ),
         topic_attributes=TOPIC_ATTRIBUTES,
+        hookspecs=(topics_told,),
     )
     config: NoConfig
     broker: Context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 import anyio
@@ -17,6 +18,7 @@ from verniermq.kernel import (
     RequestCode,
     TopicConfig,
     check_topic_name,
+    hookspec,
     in_steps,
 )
 from verniermq.plugins.topics.attributes import changed_attributes, check_attributes, parse_changes
@@ -31,6 +33,14 @@ from verniermq.protocol.topics import (
 
 CHANGES_PER_STEP: Final = 32
 """Topics of a list that are changed before others have a turn: plugins hear of each."""
+
+
+@hookspec("announcement", may_wait=True)
+def topics_told() -> Awaitable[None] | None:
+    """An operator created or changed topics; the answer waits until others have heard of it, for a limited time.
+
+    Whoever creates a topic and starts a consumer at once finds all of its brokers. Used by ``namesrv``.
+    """
 
 
 class TopicHandlers:
@@ -73,6 +83,7 @@ class TopicHandlers:
             async for topic in in_steps(topics, CHANGES_PER_STEP):
                 self._broker.topics.put(topic)
         await self._broker.topics_saved()
+        await self._broker.hooks.announce_and_wait(topics_told)
 
     def _changed(self, topic: TopicConfig) -> TopicConfig:
         """The topic that there shall be: with the attributes that it has and those that are changed."""

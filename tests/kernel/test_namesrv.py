@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import orjson
 import pytest
 from click.testing import CliRunner
@@ -26,6 +27,7 @@ from verniermq.kernel import (
     RequestCode,
     RequestRefused,
     ResponseCode,
+    TopicConfig,
     connect,
 )
 from verniermq.kernel.config import load
@@ -35,6 +37,7 @@ from verniermq.plugins.namesrv import Config
 from verniermq.plugins.namesrv.command import namesrv
 from verniermq.plugins.namesrv.keyvalues import MOST_ENTRIES, KeyValueTable
 from verniermq.plugins.namesrv.peers import SIGNATURE, TIME, Peers, sign
+from verniermq.plugins.namesrv.registrar import Registrar
 from verniermq.plugins.namesrv.server import NameServer
 from verniermq.testing import ManualClock, running_broker
 
@@ -44,6 +47,11 @@ EXAMPLE = bytes.fromhex(
     "d3 cf dd c7 35 3e c4 d1 5d a1 1a 24 c9 14 1d 0b 24 19 00 4e 3c 18 0d"
 )
 """A compressed registration of one topic, T, with 4 queues, as an Apache broker sends it."""
+
+TOPIC_FIELDS: dict[str, object] = {
+    "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": 0, "order": "false",
+}  # fmt: skip
 
 VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 1700000000000}
 
@@ -377,6 +385,54 @@ async def test_a_broker_registers_with_every_outside_name_server_and_again_when_
             await _wait_for_route(asking_first, "orders", {"broker-a"})
         for asking in (asking_first, asking_second):
             assert await route(asking, "orders") is None
+
+
+async def test_whoever_creates_a_topic_is_answered_once_the_name_servers_know_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also behind a registration that is under way; else a consumer that starts at once misses this broker for 30 s."""
+    may_register = anyio.Event()
+    asked: list[set[str]] = []
+    register = Registrar.register
+
+    async def held_up(registrar: Registrar, topics: Sequence[TopicConfig]) -> None:
+        asked.append({topic.name for topic in topics})
+        await may_register.wait()
+        await register(registrar, topics)
+
+    async with name_server() as (server, asking):
+        there = {"broker__namesrv": [f"127.0.0.1:{server.port}"]}
+        async with running_broker(**there) as broker, peer(broker.address) as client:
+            plugin: Any = broker.host.active["namesrv"].instance
+            await until(lambda: plugin._why_unknown() is None)
+            answered: list[str] = []
+
+            async def create(topic: str) -> None:
+                async with peer(broker.address) as operator:
+                    await operator.ask_well(RequestCode.UPDATE_AND_CREATE_TOPIC, **TOPIC_FIELDS, topic=topic)
+                answered.append(topic)
+
+            monkeypatch.setattr(Registrar, "register", held_up)
+            monkeypatch.setattr("verniermq.plugins.namesrv.TELL_SECONDS", 60)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(create, "first")
+                await until(lambda: asked == [{"first"}])
+                tasks.start_soon(create, "second")
+                await until(lambda: broker.topics.find("second") is not None)
+                await client.sent("other")  # and others are served meanwhile
+                assert answered == []
+                may_register.set()
+            assert await route(asking, "first") is not None
+            assert await route(asking, "second") is not None
+
+
+async def test_a_name_server_out_of_reach_holds_up_nobody_who_creates_a_topic() -> None:
+    async with (
+        running_broker(broker__namesrv=["127.0.0.1:1"], clock=ManualClock()) as broker,
+        peer(broker.address) as client,
+    ):
+        with anyio.fail_after(30):
+            await client.ask_well(RequestCode.UPDATE_AND_CREATE_TOPIC, **TOPIC_FIELDS, topic="orders")
 
 
 async def test_a_name_server_s_port_in_use_keeps_the_broker_from_starting() -> None:
