@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 
 from verniermq.contrib.arrow.errors import BadOption, NoValueLibrary
+from verniermq.contrib.arrow.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 FORMATS: Final = ("json", "avro", "protobuf", "msgpack")
 MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 VALUE_COLUMNS: Final = ("value", "corrupt")
+ERRORS: Final = "__errors"
+"""What follows a topic's name in that of the table of bodies without a value."""
+TYPED_COLUMNS: Final = (*(name for name in COLUMNS if name not in ("topic", "body")), "value")
+"""Of an export of typed topics: what is in the value need not be there twice."""
+READ_COLUMNS: Final = (*TYPED_COLUMNS, "corrupt", "body")
 SAMPLES: Final = 1000
 """Bodies that are looked at to find a schema."""
 NEEDED: Final = {"avro": "avro", "protobuf": "protobuf", "msgpack": "msgspec"}
