@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from rich.console import Console
 from verniermq.contrib.arrow.errors import NoArrow
 from verniermq.contrib.arrow.tables import FORMATS
 from verniermq.contrib.arrow.values import ValueOptions
+from verniermq.kernel.config.units import parse_duration, parse_size
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 ON_ERROR = ("table", "skip", "stop")
@@ -85,3 +87,28 @@ def _typed(given: tuple[str, ...], on_error: str) -> dict[str, ValueOptions]:
     except ImportError as error:
         raise NoArrow(error) from error
     return parse_typed(given, on_error)
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all]")
+@click.option("--target-file", default="128MiB", show_default=True, help="Files below this size are put together.")
+@click.option("--expire", metavar="AGE", help="Forget older snapshots, such as 7d, and delete what only they had.")
+@click.option("--catalog", default="", help="Of Iceberg: a name in .pyiceberg.yaml.  [default: OUT/catalog.db]")
+@click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")
+def compact(
+    out: Path, topics: tuple[str, ...], target_file: str, expire: str | None, catalog: str, namespace: str
+) -> None:
+    """Put the small files of an export's Iceberg or Delta tables together.
+
+    Readers see each row once meanwhile, and an export may go on. Old files stay until their snapshots expire.
+    """
+    from verniermq.contrib.arrow import compaction
+
+    try:
+        size = parse_size(target_file)
+        age = None if expire is None else timedelta(seconds=parse_duration(expire))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    for done in compaction.compact(out.resolve(), topics, size, age, catalog, namespace):
+        click.echo(f"{done.table}: {done.before} files became {done.after}, {done.removed} old ones were deleted")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import PySparkException
 
 from tests.arrow.producing import Producing
 from tests.spark.conftest import Source
@@ -229,27 +228,3 @@ def test_a_stream_can_end_in_a_topic_and_repeats_can_be_told(
     places = [row.properties["SPARK_ROW"].split("/") for row in copied]
     assert {place[0] for place in places} == {str(query.id)}
     assert {place[1] for place in places} == {"0", "1"}
-
-
-def test_bodies_are_typed_values_and_those_that_do_not_fit_say_why(
-    spark: SparkSession, producing: Producing, topic: str, source: Source
-) -> None:
-    producing.create(topic, 1)
-    producing.send(
-        topic, b'{"id": 1, "at": "2026-03-01T12:00:00Z", "tags": ["a"], "who": {"name": "Ada"}, "n": {"x": 1}}'
-    )
-    producing.send(topic, b"poison")
-    schema = "id long, at timestamp, tags array<string>, who struct<name: string>, n map<string, int>"
-    typed = source(subscribe=topic, valueFormat="json", valueSchema=schema)
-
-    rows = spark.read.format("verniermq").options(**typed).load()
-    found = rows.orderBy("queueOffset").select("value.*", "corrupt", "body").collect()
-    inferred = spark.read.format("verniermq").options(**source(subscribe=topic, valueFormat="json", inferSchema="true"))
-
-    assert (found[0].id, found[0].tags, found[0].who.name, found[0].n) == (1, ["a"], "Ada", {"x": 1})
-    assert found[0].at.isoformat() == "2026-03-01T12:00:00"
-    assert (found[0].corrupt, found[1].id) == (None, None)
-    assert "cannot be parsed" in found[1].corrupt
-    assert inferred.load().where("corrupt is null").selectExpr("value.id", "value.who.name").collect() == [(1, "Ada")]
-    with pytest.raises(PySparkException, match="has no value"):
-        spark.read.format("verniermq").options(**typed, mode="FAILFAST").load().collect()
