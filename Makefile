@@ -13,7 +13,7 @@ FOLDERS := kernel protocol plugins client cli testing contrib
 # As long as all the other tests together.
 HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign
 
-.PHONY: help run test test-half test-other check types interop campaign bench kernel-size constraints clean
+.PHONY: help run test test-half test-other check types interop campaign explore bench kernel-size constraints clean
 
 help:            ## List the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,9 @@ KINDS   ?= all
 
 campaign: $(DEV) ## Kill, fill, damage and attack brokers (MINUTES=10 KINDS=kill,disk SEED=7)
 	@$(BIN)/python -m tests.campaign --minutes $(MINUTES) --kinds $(KINDS) $(SEED:%=--seed %)
+
+explore: $(DEV) ## Look at every world of the rules of replication (MESSAGES=2 TERMS=2 CUTS=1)
+	@$(BIN)/python -m tests.plugins.ha.explore --messages $(or $(MESSAGES),2) --terms $(or $(TERMS),2) --power-cuts $(or $(CUTS),1)
 
 bench: $(DEV)  ## Measure side by side with Apache's broker (BENCH=--quick: under 3 minutes)
 	@$(BIN)/python bench/apache.py $(BENCH)

@@ -46,6 +46,7 @@ from verniermq.kernel.errors import (
     MessageIllegal,
     MissingField,
     NoPermission,
+    NotACopy,
     PeerUnreachable,
     PluginError,
     PluginMissing,
@@ -67,6 +68,7 @@ from verniermq.kernel.host.host import PluginHost
 from verniermq.kernel.host.offers import Check, Histogram, Metric, Page, PageAnswer, PageContent, Sample
 from verniermq.kernel.host.plugin import API_VERSION, Attribute, Declaration, NoConfig, concerns, gathered, hookimpl
 from verniermq.kernel.host.registry import Registry
+from verniermq.kernel.host.role import Role
 from verniermq.kernel.host.spec import hookspec
 from verniermq.kernel.jsonlimits import FROM_FILE, FROM_PEER, FROM_SERVER, parse_json
 from verniermq.kernel.loop import backend_options
@@ -215,6 +217,7 @@ __all__ = [
     "MissingField",
     "NoConfig",
     "NoPermission",
+    "NotACopy",
     "Page",
     "PageAnswer",
     "PageContent",
@@ -234,6 +237,7 @@ __all__ = [
     "RequestRefused",
     "RequestTimeout",
     "ResponseCode",
+    "Role",
     "Run",
     "Sample",
     "Sending",

@@ -31,8 +31,8 @@ from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.config import Configuration, RemotingSettings, TlsSettings
 from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.kernel.errors import (
-    BadName,
     CannotOpenStore,
+    ConfigError,
     ListenFailed,
     PluginError,
     PluginMissing,
@@ -53,6 +53,7 @@ from verniermq.kernel.host.feed import Feed
 from verniermq.kernel.host.hookcall import plugin_handler
 from verniermq.kernel.host.registry import Registry
 from verniermq.kernel.host.reload import SettingsWatcher
+from verniermq.kernel.host.role import Role, Roles
 from verniermq.kernel.host.service import Tasks, keep_running, run_service
 from verniermq.kernel.maybe import then
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, PendingMessage, Subscription
@@ -114,6 +115,7 @@ class Broker:
         self._reread = reread
         self.clock: Clock = clock or SystemClock()
         self.host = BrokerHost(self._context, stop=self.request_stop)
+        self.roles = Roles()
         self.stop_requested = anyio.Event()
         self.stop_reason = ""
         settings = configuration.broker
@@ -197,6 +199,11 @@ class Broker:
 
     async def _start(self) -> None:
         self.host.load(self.configuration)
+        if self.configuration.broker.id and "ha" not in self.host.active:
+            raise ConfigError(
+                f"[broker] id = {self.configuration.broker.id} makes a slave, which needs the plugin that copies its "
+                'master: set [plugins] enable = ["default", "ha"], or id = 0 for a master'
+            )
         self._set_up_plugins()
         await self._open_store()
         self._task_group = await self._exit.enter_async_context(anyio.create_task_group())
@@ -221,7 +228,7 @@ class Broker:
         self.host.announce(hookspecs.store_opened)
         for registry in self._registries:
             for service in registry.services:
-                self._task_group.start_soon(run_service, registry.plugin, service, self.clock)
+                self._task_group.start_soon(run_service, registry.plugin, service, self.clock, self.roles)
         self._exit.push_async_callback(self._announce_stopping)
         self._running = True
         self.offsets.committing = self.host.calls(hookspecs.offset_committed)
@@ -312,11 +319,7 @@ class Broker:
             if self.topics.was_deleted_after(name, newest - 1):
                 self.store.delete_topic(name)
                 continue
-            try:
-                queues = self.topics.restore(name, queues).queues
-            except BadName as error:
-                logger.error("the log has messages of a topic that there cannot be, and they cannot be read: %s", error)
-                continue
+            queues = self.topics.restore(name, queues).queues
             logger.warning("topic found in the log only, created again topic=%s queues=%d", name, queues)
         self._needed.clear()
 
@@ -440,6 +443,12 @@ class Broker:
             f"request {request_name(request.code)} is not supported here; perhaps its plugin is not active",
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         )
+
+    def take_role(self, role: Role) -> None:
+        """Be a master or a slave from now on, and let plugins and name servers know."""
+        self.roles.change(role)
+        self.topics.version.state_version = role.term
+        self.host.announce(hookspecs.role_changed, role)
 
     # --- messages in -----------------------------------------------------------------------
 

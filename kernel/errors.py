@@ -231,6 +231,10 @@ class StoreLocked(StoreError):
         self.path = path
 
 
+class NotACopy(StoreError):
+    """A master's bytes do not continue this log."""
+
+
 class CannotOpenStore(StoreError):
     """The disk refused something that a start needs."""
 

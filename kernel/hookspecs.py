@@ -20,6 +20,7 @@ from verniermq.kernel.host.spec import hookspec
 
 if TYPE_CHECKING:
     from verniermq.kernel.codes import ResponseCode
+    from verniermq.kernel.host.role import Role
     from verniermq.kernel.message import MessageFilter, MessageQueue, PendingMessage, Subscription
     from verniermq.kernel.remoting import Command, Connection
     from verniermq.kernel.requests import Access, Caller
@@ -44,6 +45,15 @@ def broker_started() -> Awaitable[None] | None:
     """The broker listens and serves. Awaited in order before the broker is ready.
 
     Used by ``namesrv`` to register the broker.
+    """
+
+
+@hookspec("announcement")
+def role_changed(role: Role) -> None:
+    """The broker is a master or a slave from now on, of a term, and its copies are had at an address.
+
+    A broker that nobody gives a role is a master and never hears this. Services of a plugin that only a master may run
+    are registered with ``master_only``. Used by ``namesrv`` to register the broker as what it is.
     """
 
 
@@ -144,7 +154,7 @@ def confirm_append(appended: Appended) -> Awaitable[ResponseCode] | None:
     ``SLAVE_NOT_AVAILABLE`` or ``FLUSH_SLAVE_TIMEOUT``; ``None`` means at once.
 
     Asked only for messages whose producer waits (property ``WAIT``). Runs beside the wait for the disk.
-    For replication.
+    Used by ``ha``.
     """
 
 

@@ -38,6 +38,7 @@ from verniermq.kernel import (
     Registry,
     RequestCode,
     ResponseCode,
+    Role,
     Subscription,
     TopicConfig,
     decode_records,
@@ -53,6 +54,8 @@ from verniermq.kernel.host.spec import HookKind, kind_of, specifications_in
 from verniermq.kernel.requests import Access, Caller
 from verniermq.kernel.traffic import Consuming, EndedTransaction, Sending
 from verniermq.plugins.admin.status import runtime_info
+from verniermq.plugins.ha.metadata import table_copied
+from verniermq.plugins.namesrv.registrar import master_found
 from verniermq.plugins.pop.reader import pop_order
 from verniermq.plugins.retention import log_trimmed
 from verniermq.plugins.retry.sendback import group_is_ordered
@@ -115,6 +118,10 @@ class Plugin(Heard):
     async def broker_started(self) -> None:
         await anyio.lowlevel.checkpoint()
         self.note("broker_started", self.broker.address)
+
+    @hookimpl
+    def role_changed(self, role: Role) -> None:
+        self.note("role_changed", role)
 
     @hookimpl
     def settings_changed(self, settings: Any) -> None:
@@ -242,6 +249,14 @@ class Plugin(Heard):
         self.note("topics_told")
 
     @hookimpl(optionalhook=True)
+    def master_found(self, master: str, ha_address: str) -> None:
+        self.note("master_found", master, ha_address)
+
+    @hookimpl(optionalhook=True)
+    def table_copied(self, code: int, table: Mapping[str, Any]) -> None:
+        self.note("table_copied", code, table)
+
+    @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
         self.note("runtime_info")
         return {"heard": str(len(self.heard))}
@@ -314,7 +329,7 @@ class Life:
     answers: dict[str, Any]
 
 
-ACTIVE = ("schedule", "retry", "admin", "retention", "pop", "namesrv", "topics")
+ACTIVE = ("schedule", "retry", "admin", "retention", "pop", "namesrv", "topics", "ha")
 """Those that bring hooks, what they need, and who deletes a topic."""
 
 
@@ -363,6 +378,8 @@ def _change_settings(folder: Path, broker: Broker) -> None:
 
 def _ask(broker: Broker, answers: dict[str, Any]) -> None:
     """What plugins ask of each other through the host."""
+    broker.host.announce(master_found, "10.0.0.5:10911", "10.0.0.5:10912")
+    broker.host.announce(table_copied, RequestCode.GET_ALL_DELAY_OFFSET, {"offsetTable": {}})
     broker.host.announce(log_trimmed, 1024)
     answers["runtime_info"] = {key for info in broker.host.ask_all(runtime_info) for key in info}
     answers["pop_order"] = broker.host.ask(pop_order, TopicConfig("orders"), GroupConfig("readers"))
@@ -421,6 +438,9 @@ def test_what_hooks_answer_takes_effect(life: Life) -> None:
 def test_hooks_get_what_they_say_they_get(life: Life) -> None:
     heard = life.heard
     assert heard["settings_changed"] == [Config(colour="blue")]
+    assert [role.is_master for role in heard["role_changed"]] == [True]
+    assert heard["master_found"] == [("10.0.0.5:10911", "10.0.0.5:10912")]
+    assert heard["table_copied"] == [(RequestCode.GET_ALL_DELAY_OFFSET, {"offsetTable": {}})]
     assert RequestCode.SEND_MESSAGE_V2 in heard["before_request"]
     assert heard["before_access"][0] == ("SEND_MESSAGE_V2 (310)", [("topic", "coded")])
     assert len(heard["before_access"]) == len(heard["before_request"])
@@ -447,7 +467,7 @@ def test_hooks_get_what_they_say_they_get(life: Life) -> None:
 
 def test_hooks_are_heard_in_the_order_of_their_page(life: Life) -> None:
     in_clients = set(specifications_in(client_hookspecs))
-    begin = ["made", "setup", "store_opened", "broker_started", "before_access", "before_request"]
+    begin = ["made", "setup", "store_opened", "role_changed", "broker_started", "before_access", "before_request"]
     kernels = [hook for hook in life.heard if hook not in in_clients and hook not in BROUGHT]
     assert kernels[: len(begin)] == begin
 

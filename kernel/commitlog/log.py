@@ -123,6 +123,14 @@ class CommitLog:
         self._activate(MappedFile.create(self._path(base), self.segment_size), end)
         self.min_offset = min(self.min_offset, base)
 
+    def restart_at(self, start: int) -> None:
+        """Begin at a later file, as long as nothing was written."""
+        self.close()
+        for old in file_starts(self.directory):
+            self._path(old).unlink()
+        self.open_at(start)
+        self.min_offset = start
+
     def close(self) -> None:
         """Let go of every file; appending is over."""
         with self._making:
@@ -214,6 +222,59 @@ class CommitLog:
             self._stained = True
             self.room = self.end
             raise
+
+    def append_raw(self, data: bytes) -> None:
+        """Put bytes of another broker's log at the end, which need not be whole records but end in this segment.
+
+        Raises:
+            ValueError: they do not end there.
+            StoreNotWritable: the disk has no room; the next append asks again.
+        """
+        active = self._active
+        if active is None:
+            raise StoreNotWritable("the store is closed")
+        position = self.end - self.base
+        stop = position + len(data)
+        if stop > self.segment_size:
+            raise ValueError(f"{len(data)} bytes at {self.end} reach {stop - self.segment_size} bytes past their file")
+        try:
+            if self.base + stop > self.room:
+                self._make_raw_room(active, position, stop)
+            if self._by_call:
+                self._write_by_call(data, position)
+            else:
+                self.buffer[position:stop] = data
+        except OSError as error:
+            raise self._cannot_grow(error) from error
+        if stop == self.segment_size:
+            following = self.prepare_next()
+            self._activate(following, following.start)
+        else:
+            self.end = self.base + stop
+
+    def _make_raw_room(self, active: MappedFile, position: int, stop: int) -> None:
+        if self._stained:
+            clear_from(active.path, position)
+            self._stained = False
+        if stop == self.segment_size:
+            self._reserve(self.prepare_next(), BLANK_SIZE)
+        if stop > active.reserved:
+            self._reserve(active, stop)
+        self._by_call = not active.stores_are_safe()
+        ahead = 0 if self._by_call and active.in_place else AHEAD
+        self.room = self.base + min(stop + ahead, active.reserved, self.segment_size - BLANK_SIZE)
+        if self.came_ahead is not None:
+            self.came_ahead()
+
+    def cut(self, end: int) -> None:
+        """Drop what was written to the active segment from ``end`` on.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._active is not None and self.base <= end < self.end:
+            clear_from(self._active.path, end - self.base)
+            self.end = self.room = end
 
     def _roll(self, position: int) -> None:
         # The new file first: if the disk refuses it, the full one is as before, and the next append tries again.
@@ -317,6 +378,18 @@ class CommitLog:
         if file is None or offset - start + size > self.segment_size:
             return None
         return file.map[offset - start : offset - start + size]
+
+    def read_block(self, offset: int, limit: int) -> bytes | None:
+        """Up to ``limit`` bytes from ``offset`` on, none at the log's end, never past the end of a segment.
+
+        ``None`` when they are not in the log (any more). Safe in a worker thread.
+        """
+        base, _ = self._tip
+        if offset < self.min_offset or offset > self.end:
+            return None
+        start = offset - offset % self.segment_size
+        stop = self.end if start == base else start + self.segment_size
+        return self.read(offset, min(limit, stop - offset)) if stop > offset else b""
 
     def read_many(self, places: Iterable[tuple[int, int]], limit: int) -> list[bytes]:
         """Copies of the bytes at each (offset, size), as many as have ``limit`` bytes together, the first in any case.

@@ -50,6 +50,8 @@ class Dispatcher:
         """Where in the log the newest dispatched record ends."""
         self.store_timestamp = 0
         """The store timestamp of that record."""
+        self.received = 0
+        """Where in the log the newest record ends that another broker numbered."""
         self.on_earlier: Callable[[int], None] = lambda log_offset: None
         """Called when records from a place of the log on have earlier timestamps than those before."""
         self._entries = 0
@@ -121,6 +123,8 @@ class Dispatcher:
             self.pending = []
         if not parts:
             return
+        if parts[0].end <= self.received:
+            parts = self._take_received(parts)
         queues, dirty = self.queues, self._dirty
         has_runs, entries = False, len(parts)
         for part in parts:
@@ -144,6 +148,16 @@ class Dispatcher:
         queue.extend(run)
         self._dirty.add(queue)
         return len(run)
+
+    def _take_received(self, parts: list[Part]) -> list[Part]:
+        """Bring what another broker numbered into the queues; return what is left."""
+        ours = next((i for i, part in enumerate(parts) if part.end > self.received), len(parts))
+        events = cast(list[DispatchEvent], parts[:ours])
+        for event in events:
+            self.replay(event, fill_gaps=True)
+        self.count_again()
+        self.announce(events)
+        return parts[ours:]
 
     def announce(self, events: Sequence[DispatchEvent]) -> None:
         """Tell the listeners about messages whose queues know them."""

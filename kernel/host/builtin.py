@@ -47,6 +47,7 @@ _ON_REQUEST: Final = {
     "enrich": "verniermq.plugins.sendhooks.enrich:Plugin",
     "audit": "verniermq.plugins.sendhooks.audit:Plugin",
     "trace": "verniermq.plugins.sendhooks.trace:Plugin",
+    "ha": "verniermq.plugins.ha:Plugin",
     "http": "verniermq.plugins.http:Plugin",
     "metrics": "verniermq.contrib.metrics:Plugin",
     "spark": "verniermq.contrib.spark.plugin:Plugin",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.host.offers import Check, Metric, Page
+from verniermq.kernel.host.role import Role
 from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
 from verniermq.kernel.remoting.command import Command
 from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Handler, Interceptor
@@ -57,9 +58,18 @@ class Context:
         return self.configuration.broker.cluster
 
     @property
+    def role(self) -> Role:
+        """Master or slave, and of which term."""
+        return self._broker.roles.now
+
+    @property
     def broker_id(self) -> int:
         """0 for a master."""
-        return self.configuration.broker.id
+        return self.role.broker_id
+
+    def take_role(self, role: Role) -> None:
+        """Be a master or a slave from now on: ``role_changed`` is announced, name servers are told."""
+        self._broker.take_role(role)
 
     @property
     def address(self) -> str:

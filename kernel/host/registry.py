@@ -31,6 +31,7 @@ class Service(NamedTuple):
 
     name: str
     run: Callable[[], Awaitable[None]]
+    master_only: bool = False
 
 
 @attrs.define(eq=False)
@@ -85,10 +86,13 @@ class Registry:
             raise PluginError(f"it registers two handlers for request {request_name(code)}")
         self.handlers[code] = (request, handler)
 
-    def service(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+    def service(self, name: str, run: Callable[[], Awaitable[None]], *, master_only: bool = False) -> None:
         """Background work, from the start of the broker to its end. If it raises, it is logged, counted, and started
-        again with a growing pause. May be called in ``store_opened`` too, by a plugin that keeps the registry."""
-        self.services.append(Service(name, run))
+        again with a growing pause. May be called in ``store_opened`` too, by a plugin that keeps the registry.
+
+        :param master_only: it appends messages, or changes what a slave copies from its master
+        """
+        self.services.append(Service(name, run, master_only))
 
     def table(
         self,

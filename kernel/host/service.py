@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -16,6 +17,7 @@ from anyio.abc import TaskGroup
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.host.hookcall import ActivePlugin
 from verniermq.kernel.host.registry import Service
+from verniermq.kernel.host.role import Roles
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ def refusal_of_the_system(error: BaseException) -> OSError | None:
     return error if isinstance(error, OSError) else None
 
 
-async def run_service(plugin: ActivePlugin, service: Service, clock: Clock) -> None:
+async def run_service(plugin: ActivePlugin, service: Service, clock: Clock, roles: Roles) -> None:
     """Keep a service running until it returns by itself, its plugin is switched off, or the broker stops."""
 
     def failed(error: Exception, pause: float) -> None:
@@ -62,7 +64,8 @@ async def run_service(plugin: ActivePlugin, service: Service, clock: Clock) -> N
 
     with anyio.CancelScope() as scope:
         plugin.service_scopes.append(scope)
-        await keep_running(service.run, clock, failed)
+        work = partial(roles.while_master, service.run) if service.master_only else service.run
+        await keep_running(work, clock, failed)
 
 
 class Tasks:

@@ -248,7 +248,7 @@ class Recovery:
         batch: list[DispatchEvent] = []
         count = 0
         for buffer, found in scan:
-            event = _event_of(buffer, found, self.dispatcher)
+            event = event_of(buffer, found, self.dispatcher)
             if not self.dispatcher.replay(event, fill_gaps=fill_gaps):
                 return None
             batch.append(event)
@@ -301,7 +301,7 @@ class Recovery:
         """
         for buffer, found in whole_records_after(self.log, end):
             queue_id = found.queue_id
-            event = _event_of(buffer, found, self.dispatcher)
+            event = event_of(buffer, found, self.dispatcher)
             queue = self.dispatcher.queues.get((event.topic, queue_id))
             if not found.sys_flag & WITHOUT_ENTRY and queue is not None and found.queue_offset < queue.max_offset:
                 continue
@@ -326,7 +326,7 @@ class Recovery:
         rmtree(self.dispatcher.root, ignore_errors=True)
 
 
-def _event_of(buffer: mmap, found: RecordLayout, dispatcher: Dispatcher) -> DispatchEvent:
+def event_of(buffer: mmap, found: RecordLayout, dispatcher: Dispatcher) -> DispatchEvent:
     """What a dispatch of this record tells."""
     topic = topic_of(buffer, found)
     text = str(buffer[found.properties : found.properties + found.properties_length], "utf-8", "replace")

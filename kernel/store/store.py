@@ -44,6 +44,7 @@ from verniermq.kernel.errors import CannotOpenStore, CorruptRecord
 from verniermq.kernel.message import MessageFilter, PendingMessage, StoredMessage
 from verniermq.kernel.store.appender import Appender, Columns
 from verniermq.kernel.store.clockchanges import ClockChanges
+from verniermq.kernel.store.copy import Copy
 from verniermq.kernel.store.maintenance import StoreMaintenance
 from verniermq.kernel.store.matches import Matches, read_adjacent, read_matches
 from verniermq.kernel.store.recovery import Progress, Recovery
@@ -107,6 +108,7 @@ class Store:
         """Put a message at the end of the log; it is dispatched at the end of the loop's turn. Raises
         ``MessageTooLarge``, ``PropertiesTooLarge``, ``MessageIllegal``: it cannot be stored; ``StoreNotWritable``:
         nothing can be stored now."""
+        self._copy = Copy(self._log, self._dispatcher, self._dispatch_soon)
         self._flusher = Flusher(
             self._log,
             synchronous=settings.flush == "sync",
@@ -197,7 +199,7 @@ class Store:
             if isinstance(error, OSError):
                 raise CannotOpenStore(self.path, error) from error
             raise
-        self._dispatcher.dispatched = self._flusher.flushed = self.damage.trusted_from = end
+        self._dispatcher.dispatched = self._flusher.flushed = self.damage.trusted_from = self._copy.parsed = end
         self._appender.refusal = next(iter(self._refusals.values()), None)
         logger.info("store opened path=%s clean=%s end=%d queues=%d", self.path, clean, end, len(self._queues))
 
@@ -207,6 +209,7 @@ class Store:
             return
         self._appender.refusal = "the store is closed"
         try:
+            self._copy.cut()
             self.sync()
             left = self._dispatcher.unwritten
             if left <= MOST_QUEUES_AT_STOP:
@@ -286,6 +289,20 @@ class Store:
             topic, queue_id, columns, sys_flag=sys_flag, born_timestamp=born_timestamp, born_host=born_host,
             reconsume_times=reconsume_times,
         )  # fmt: skip
+
+    def append_raw(self, commit_log_offset: int, data: bytes) -> None:
+        """Put bytes of a master's log at the end of this one, which is a copy of it; see :class:`Copy`.
+
+        Raises:
+            NotACopy: they do not continue the log, or are no records.
+            StoreNotWritable: nothing can be stored now.
+        """
+        self._copy.append(commit_log_offset, data)
+
+    @property
+    def copied_end(self) -> int:
+        """Where the last whole record ends: after :meth:`append_raw`, parts of another may follow."""
+        return self._copy.parsed
 
     def _dispatch_soon(self) -> None:
         """The first append of a turn: have the turn's messages dispatched at its end."""
@@ -374,6 +391,13 @@ class Store:
     def read(self, commit_log_offset: int, size: int) -> bytes | None:
         """The raw bytes of a record, or ``None`` when they are not in the log (any more)."""
         return self._log.read(commit_log_offset, size)
+
+    def read_block(self, commit_log_offset: int, limit: int) -> bytes | None:
+        """Up to ``limit`` raw bytes of the log, not aligned to records, never past the end of a file; none at the end.
+
+        ``None`` when they are not in the log (any more). Safe in a worker thread.
+        """
+        return self._log.read_block(commit_log_offset, limit)
 
     def read_many(self, places: Iterable[tuple[int, int]], limit: int) -> list[bytes]:
         """The raw bytes of records at (commit-log offset, size), at most ``limit`` bytes, but the first in any case.

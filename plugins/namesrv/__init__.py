@@ -12,9 +12,9 @@ from typing import ClassVar, Final
 import anyio
 import attrs
 
-from verniermq.kernel import Context, Declaration, Registry, TopicConfig, hookimpl, setting
+from verniermq.kernel import Context, Declaration, Registry, Role, TopicConfig, hookimpl, setting
 from verniermq.plugins.namesrv.peers import SHORTEST_SECRET, Peers, networks
-from verniermq.plugins.namesrv.registrar import CALL_TIMEOUT, INTERVAL_SECONDS, Registrar, queue_mappings
+from verniermq.plugins.namesrv.registrar import CALL_TIMEOUT, INTERVAL_SECONDS, Registrar, master_found, queue_mappings
 from verniermq.plugins.namesrv.routes import NEVER, LiveBroker
 from verniermq.plugins.namesrv.server import NameServer
 
@@ -52,7 +52,7 @@ class Plugin:
         api=1,
         config=Config,
         summary="Carries a name server, or registers the broker with outside ones.",
-        hookspecs=(queue_mappings,),
+        hookspecs=(queue_mappings, master_found),
         # A broker whose name server could not listen would run where nobody finds it: better not to start.
         on_failure="closed",
     )
@@ -115,9 +115,10 @@ class Plugin:
 
     def _register_here(self, server: NameServer) -> None:
         """Our own broker needs no socket to reach its own table, and lives as long as it."""
-        broker, settings = self.broker, self.broker.configuration.broker
+        broker, settings, role = self.broker, self.broker.configuration.broker, self.broker.role
         me = LiveBroker(
-            settings.cluster, settings.name, settings.id, broker.address, "", NEVER, broker.clock.monotonic(),
+            settings.cluster, settings.name, role.broker_id, broker.address, role.ha_address, NEVER,
+            broker.clock.monotonic(),
             broker.topics.version.as_json(),
         )  # fmt: skip
         server.table.register_own(me, broker.topics, broker.hooks.ask(queue_mappings) or {})
@@ -144,6 +145,13 @@ class Plugin:
         with anyio.move_on_after(TELL_SECONDS):
             for registrar in self._registrars:
                 await registrar.told()
+
+    @hookimpl
+    def role_changed(self, role: Role) -> None:
+        for registrar in self._registrars:
+            registrar.register_again()
+        if self.embedded is not None and self.embedded.port:
+            self._register_here(self.embedded)
 
     @hookimpl
     async def broker_stopping(self) -> None:

@@ -47,6 +47,14 @@ def queue_mappings() -> registration.Mappings | None:
     """
 
 
+@hookspec("announcement")
+def master_found(master: str, ha_address: str) -> None:
+    """A name server told a slave who its master is: the address of its broker, and where its log is had.
+
+    Announced after each registration of a slave; both are empty while no master is registered. Used by ``ha``.
+    """
+
+
 class Registrar:
     """Registers one broker with one name server. ``secret`` is asked for each request; with none it is not signed."""
 
@@ -77,6 +85,11 @@ class Registrar:
 
     def topics_changed(self, changed: Sequence[TopicConfig]) -> None:
         self._news.update({topic.name: topic for topic in changed})
+        self._changed.set()
+
+    def register_again(self) -> None:
+        """It is something else now: tell it at once, with everything."""
+        self._due = self._broker.clock.monotonic()
         self._changed.set()
 
     def start(self) -> None:
@@ -131,21 +144,24 @@ class Registrar:
         Raises:
             RemotingError: it cannot be reached or refuses.
         """
-        settings = self._broker.configuration.broker
+        role = self._broker.role
         mappings = self._broker.hooks.ask(queue_mappings) or {}
         body = registration.encode(self._broker.topics.version.as_json(), topics, mappings)
         ext = {
             **self._identity(),
-            "haServerAddr": "",  # no server copies the log; the field itself is wanted by Apache's name server
-            "brokerId": str(settings.id),
+            "haServerAddr": role.ha_address,  # the field itself is wanted by Apache's name server
+            "brokerId": str(role.broker_id),
             "compressed": "false",
             "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
         }
-        await self._call(Command.request(RequestCode.REGISTER_BROKER, ext, body))
+        answer = await self._call(Command.request(RequestCode.REGISTER_BROKER, ext, body))
+        if not role.is_master:
+            master, ha_address = answer.text("masterAddr", ""), answer.text("haServerAddr", "")
+            self._broker.hooks.announce(master_found, master, ha_address)
 
     async def unregister(self) -> None:
         """Say goodbye, if it can be heard."""
-        ext = {**self._identity(), "brokerId": str(self._broker.configuration.broker.id)}
+        ext = {**self._identity(), "brokerId": str(self._broker.broker_id)}
         try:
             await self._call(Command.request(RequestCode.UNREGISTER_BROKER, ext))
         except RemotingError as error:

@@ -71,6 +71,10 @@ class LiveBroker:
         """Whether another one of its name would take its place: under its id, or by its address under another."""
         return other.broker_id == self.broker_id or other.address == self.address
 
+    def is_as(self, other: LiveBroker) -> bool:
+        """Whether nothing that is told of them differs."""
+        return (self.broker_id, self.address, self.ha_address) == (other.broker_id, other.address, other.ha_address)
+
     @property
     def term(self) -> int:
         """How often its name has had a new master; a version without it counts as the first (``stateVersion``)."""
@@ -99,8 +103,9 @@ class RouteTable:
 
         To be called again from time to time: whatever may have got lost is there again then.
         """
-        if self._own is not None and self.members(broker.name).get(broker.broker_id) is self._own:
-            broker = self._own
+        own = self._own
+        if own is not None and self.members(broker.name).get(broker.broker_id) is own and own.is_as(broker):
+            broker = own
         else:
             self._own = broker
             self.register(broker, None)

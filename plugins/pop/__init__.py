@@ -140,8 +140,8 @@ class Plugin:
         registry.handler(RequestCode.POP_ROLLBACK, PopRecords(self.broker, self._inflight, self._orders).export)
         self._assignment.setup(registry)
         registry.service("waiting pops", self._held.run)
-        registry.service("reviving", self._revive.run)
         self._offer(registry)
+        registry.service("reviving", self._revive.run, master_only=True)
 
     @hookimpl
     def store_opened(self) -> None:
@@ -185,6 +185,11 @@ class Plugin:
     @hookimpl
     def broker_stopping(self) -> None:
         self._inflight.advance()
+
+    @hookimpl(optionalhook=True)
+    def table_copied(self, code: int, table: Mapping[str, Any]) -> None:
+        if code == RequestCode.GET_ALL_MESSAGE_REQUEST_MODE:
+            self._assignment.take_over(table)
 
     @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:

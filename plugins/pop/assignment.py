@@ -193,6 +193,14 @@ class AssignmentHandlers:
             for group, mode in groups.items():
                 self._modes[topic, group] = Mode(mode.get("mode", PULL), int(mode.get("popShareQueueNum") or 0))
 
+    def take_over(self, data: Mapping[str, Any]) -> None:
+        """The modes that the master of this slave has."""
+        before = dict(self._modes)
+        self._modes.clear()
+        self._load(data)
+        if self._modes != before:
+            self._document.touch()
+
     def setup(self, registry: Registry) -> None:
         self._document = registry.table("messageRequestMode", load=self._load, save=self.as_json)
         registry.handler(RequestCode.QUERY_ASSIGNMENT, self.query, QueryAssignment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import attrs
 import orjson
@@ -135,8 +135,8 @@ class Plugin:
         registry.handler(RequestCode.GET_ALL_DELAY_OFFSET, self._all_offsets)
         registry.handler(RequestCode.RECALL_MESSAGE, recall.serve, RecallMessage)
         registry.handler(RequestCode.SWITCH_TIMER_ENGINE, self._switch_engine)
-        registry.service("timers", self._timers.run)
         self._offer(registry)
+        registry.service("timers", self._timers.run, master_only=True)
         self._registry = registry
 
     def _offer(self, registry: Registry) -> None:
@@ -240,6 +240,11 @@ class Plugin:
             if (end := self.broker.store.max_offset(SCHEDULE_TOPIC, level - 1))
         }
         return {**levels, **self._timers.figures()}
+
+    @hookimpl(optionalhook=True)
+    def table_copied(self, code: int, table: Mapping[str, Any]) -> None:
+        if code == RequestCode.GET_ALL_DELAY_OFFSET:
+            self._offsets.take_over(table)
 
     @hookimpl
     def check_files(self, path: Path, mend: bool) -> Iterable[str]:

@@ -152,4 +152,4 @@ class Levels:
             if level in kept:
                 queue.used.set()
             self._queues[level] = queue
-            registry.service(f"delay level {level}", queue.run)
+            registry.service(f"delay level {level}", queue.run, master_only=True)

@@ -42,6 +42,12 @@ class DelayOffsets:
         for level, offset in (data.get("offsetTable") or {}).items():
             self._next[int(level)] = self._kept[int(level)] = int(offset)
 
+    def take_over(self, data: Mapping[str, Any]) -> None:
+        """What the master of this slave has delivered, as :meth:`as_json` says it there."""
+        self.load(data)
+        if self.document is not None:
+            self.document.touch()
+
     def get(self, level: int) -> int:
         return self._next.get(level, 0)
 

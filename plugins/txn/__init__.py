@@ -104,7 +104,7 @@ class Plugin:
         registry.handler(RequestCode.END_TRANSACTION, ending.end, EndTransaction)
         registry.handler(RequestCode.RESUME_CHECK_HALF_MESSAGE, self._resume, ResumeCheck)
         self._offer(registry, ending)
-        registry.service("transaction checks", self._checker.run)
+        registry.service("transaction checks", self._checker.run, master_only=True)
 
     def _offer(self, registry: Registry, ending: EndHandler) -> None:
         """By Apache's names."""

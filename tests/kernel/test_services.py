@@ -8,13 +8,15 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tests.kernel.enabling import enabled
 from tests.kernel.pulling import until
 from tests.plugins.peer import peer
-from verniermq.kernel import MATCH_ALL, Context, Declaration, PendingMessage, Registry, ResponseCode, hookimpl
+from verniermq.kernel import MATCH_ALL, Context, Declaration, PendingMessage, Registry, ResponseCode, Role, hookimpl
 from verniermq.kernel.handlers.longpoll import HeldPull
+from verniermq.kernel.host.role import Roles
 from verniermq.testing import ManualClock, running_broker
 
 
@@ -179,3 +181,49 @@ async def test_what_cannot_be_synced_is_not_taken_until_it_can(caplog: pytest.Lo
         async with peer(broker.address) as client:
             await client.sent("orders", b"three")
     assert "the broker's own work failed work=store restart_in_s=1" in caplog.text
+
+
+async def test_a_service_of_masters_runs_while_the_broker_is_one() -> None:
+    roles = Roles()
+    life: list[str] = []
+
+    async def work() -> None:
+        life.append("begun")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            life.append("ended")
+
+    async with anyio.create_task_group() as tasks:
+        roles.change(Role(1))
+        tasks.start_soon(roles.while_master, work)
+        await anyio.wait_all_tasks_blocked()
+        assert life == []
+        roles.change(Role(0, term=2))
+        await anyio.wait_all_tasks_blocked()
+        assert life == ["begun"]
+        roles.change(Role(0, term=2, ha_address="10.0.0.5:10912"))
+        await anyio.wait_all_tasks_blocked()
+        assert life == ["begun"]
+        roles.change(Role(1, term=3))
+        await anyio.wait_all_tasks_blocked()
+        assert life == ["begun", "ended"]
+        roles.change(Role(0, term=4))
+        await anyio.wait_all_tasks_blocked()
+        assert life == ["begun", "ended", "begun"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_service_of_masters_that_returns_has_ended() -> None:
+    async def work() -> None:
+        await anyio.lowlevel.checkpoint()
+
+    await Roles().while_master(work)
+
+
+async def test_what_a_service_of_masters_raises_comes_through() -> None:
+    async def work() -> None:
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        await Roles().while_master(work)

@@ -1,0 +1,57 @@
+"""Who may become master, and what the coordinator is asked to store then: rules without sockets and clocks.
+
+Whether the old master is really gone does not matter for safety: whoever stands has stopped acknowledging to it
+before, was in the stored set, and so has all that was acknowledged, and the old master needs it for anything more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from verniermq.plugins.ha.acks import InSync, Replica
+
+
+@attrs.frozen
+class State:
+    """What the coordinator stores of one broker name; changed only if nobody changed it meanwhile."""
+
+    term: int
+    master: int
+    in_sync: InSync
+
+
+@attrs.frozen(order=True)
+class Candidate:
+    """A live replica, by what it wrote last: the greater the better."""
+
+    epoch: int
+    end: int
+    replica: int
+
+
+def may_stand(state: State, me: Replica, live: Mapping[int, str]) -> bool:
+    """Whether a replica has all that was acknowledged. ``live`` has the incarnation of each replica that is up.
+
+    If all of the set lost power and are back, one of them may: what all of them lost nobody has.
+    """
+    return me in state.in_sync or (_all_came_back(state, live) and any(number == me[0] for number, _ in state.in_sync))
+
+
+def _all_came_back(state: State, live: Mapping[int, str]) -> bool:
+    return all(live.get(replica, incarnation) != incarnation for replica, incarnation in state.in_sync)
+
+
+def ranked(candidates: Iterable[Candidate]) -> list[int]:
+    """The replicas that may stand, the best first; the lower number of two equal ones."""
+    best = sorted(candidates, key=lambda found: (-found.epoch, -found.end, found.replica))
+    return [found.replica for found in best]
+
+
+def elected(state: State, me: Replica) -> State:
+    """The next term. The old master is out of the set until it has caught up; so is whoever lost power."""
+    left = {replica for replica in state.in_sync if replica[0] not in (me[0], state.master)}
+    if me not in state.in_sync:
+        left = set()
+    return State(state.term + 1, me[0], frozenset({me, *left}))

@@ -1,0 +1,70 @@
+"""The bytes between a master and a slave (RocketMQ: ``DefaultHAService``); no sockets here.
+
+::
+
+    slave  → master   i64 where its log ends                     after each block, and every 5 s
+    master → slave    i64 offset, i32 length, that many bytes    never past the end of a file; length 0: a sign of life
+
+There is no greeting: the first thing said is the slave's report, and a master sends nothing before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from verniermq.kernel import ProtocolError
+
+REPORT: Final = struct.Struct(">q")
+HEAD: Final = struct.Struct(">qi")
+
+LARGEST_BLOCK: Final = 4 * 1024 * 1024 - HEAD.size
+"""More does not fit into the buffer of an Apache slave."""
+
+
+def block(offset: int, data: bytes) -> bytes:
+    return HEAD.pack(offset, len(data)) + data
+
+
+class Reports:
+    """What a slave says, from bytes as they come: of several reports only the newest matters."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> int | None:
+        """The newest whole report, if there is one."""
+        data = self._rest + data
+        whole = len(data) - len(data) % REPORT.size
+        self._rest = data[whole:]
+        return REPORT.unpack_from(data, whole - REPORT.size)[0] if whole else None
+
+
+class Blocks:
+    """What a master sends, from bytes as they come."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Whole blocks, as (offset, bytes).
+
+        Raises:
+            ProtocolError: a length is impossible.
+        """
+        self._data += data
+        position = 0
+        try:
+            while len(self._data) - position >= HEAD.size:
+                offset, length = HEAD.unpack_from(self._data, position)
+                if not 0 <= length <= LARGEST_BLOCK or offset < 0:
+                    raise ProtocolError(f"a block of {length} bytes at {offset}: the peer is no master")
+                end = position + HEAD.size + length
+                if len(self._data) < end:
+                    break
+                body = bytes(self._data[position + HEAD.size : end])
+                position = end
+                yield offset, body
+        finally:
+            del self._data[:position]

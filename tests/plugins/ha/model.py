@@ -1,0 +1,381 @@
+"""A small world of replicas and a coordinator in which everything that can go wrong may, at any moment.
+
+The rules are those of ``plugins/ha``; the world around them is made as unkind as the real one. Whoever may stand for
+election may do so at any time, as if it took every other replica for dead; a master may sleep while others elect; what
+was asked of the coordinator comes to it late, or after the process that asked died. A log is a tuple of (term,
+message), and an offset is a position in it.
+
+What does not matter for the rules is left out, to have fewer worlds to look at. A process that is killed is there
+again at once, without all that it had in memory: one that stays away is one that does nothing. A connection that
+breaks is the replica's being killed. A power cut takes any part of what was not synced. A change that the coordinator
+will refuse, since its state is another by now, is refused at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from verniermq.plugins.ha import acks, election, epochs
+from verniermq.plugins.ha.election import State
+
+Log = tuple[tuple[int, int], ...]
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+@attrs.frozen
+class Rules:
+    """What the broker does; a test changes one of them and sees that it is missed."""
+
+    confirmed: Callable[..., Any] = acks.confirmed
+    may_join: Callable[..., Any] = acks.may_join
+    may_leave: Callable[..., Any] = acks.may_leave
+    may_stand: Callable[..., Any] = election.may_stand
+    elected: Callable[..., Any] = election.elected
+    begin: Callable[..., Any] = epochs.begin
+    agreed: Callable[..., Any] = epochs.agreed
+    dispatch_limit: Callable[[int, int], int] = lambda confirm, end: confirm
+    """Up to where the queues may know the log."""
+    compares_revisions: bool = True
+    """Whether the coordinator refuses what was asked for on the ground of an older state."""
+    syncs_before_alone: bool = True
+    """Whether the log is synced before others that have it leave the set, by an election too."""
+    resumes_terms: bool = False
+    """Whether a master that was killed goes on as the master of its term."""
+    keeps_acks: bool = False
+    """Whether a master counts what a replica acknowledged on a connection that is gone."""
+
+
+@attrs.frozen
+class Asked:
+    """A change of the coordinator's state that was sent."""
+
+    state: State
+    taken: bool = False
+    """Whether the coordinator took it, which whoever asked does not know yet."""
+
+
+@attrs.frozen
+class Link:
+    """The master's side of a replica's connection."""
+
+    ack: int = 0
+    under_way: int = 0
+    """A report that the replica sent and the master has not read."""
+    open: bool = True
+    """Whether the replica's side is still there."""
+
+
+@attrs.frozen
+class Node:
+    """One replica."""
+
+    number: int
+    power: int = 0
+    """How often it lost its power: its incarnation."""
+    log: Log = ()
+    synced: int = 0
+    """At least so much is on its disk."""
+    confirm: int = 0
+    epochs: epochs.Epochs = ()
+    follows: tuple[int, int] | None = None
+    """The master that it has a connection to, and the term."""
+    term: int = 0
+    """Of which it is the master; 0 if it is none."""
+    known: State | None = None
+    """As a master: the last stored state that it knows of."""
+    links: tuple[Link | None, ...] = ()
+    asked: Asked | None = None
+
+    @property
+    def name(self) -> tuple[int, str]:
+        return self.number, str(self.power)
+
+
+@attrs.frozen
+class World:
+    stored: State
+    nodes: tuple[Node, ...]
+    orphans: frozenset[State] = frozenset()
+    """What killed processes asked for, and the coordinator has not seen yet."""
+    acknowledged: Log = ()
+    seen: Log = ()
+    """What readers got from the queues of any replica."""
+    sent: int = 0
+    cuts: int = 0
+
+    def with_node(self, node: Node, **changes: Any) -> World:
+        number = node.number
+        nodes = (*self.nodes[:number], node, *self.nodes[number + 1 :])
+        return attrs.evolve(self, nodes=nodes, **changes)
+
+
+@attrs.frozen
+class Limits:
+    messages: int = 2
+    terms: int = 2
+    power_cuts: int = 1
+    replicas: int = 3
+
+
+def first_world(limits: Limits) -> World:
+    """Replica 0 is the master of term 1, all are in the set and connected, nothing is written."""
+    everybody = frozenset((number, "0") for number in range(limits.replicas))
+    state = State(1, 0, everybody)
+    links = tuple(None if number == 0 else Link() for number in range(limits.replicas))
+    master = Node(0, term=1, known=state, links=links, epochs=((1, 0),))
+    others = (Node(number, follows=(0, 1), epochs=((1, 0),)) for number in range(1, limits.replicas))
+    return World(state, (master, *others))
+
+
+@attrs.define(eq=False)
+class Model:
+    """Every step that can come next, by name, and what must hold in each world."""
+
+    limits: Limits
+    rules: Rules = attrs.Factory(Rules)
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def steps(self, world: World) -> Iterator[tuple[str, World]]:
+        for orphan in world.orphans:
+            yield "store late", self._store(attrs.evolve(world, orphans=world.orphans - {orphan}), orphan)
+        for node in world.nodes:
+            yield from self._failures(world, node)
+            if node.asked is not None and not node.asked.taken:
+                yield f"store {node.number}", self._stored(world, node, node.asked)
+            if node.term:
+                yield from self._as_master(world, node)
+            else:
+                yield from self._as_other(world, node)
+
+    def _failures(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
+        orphans = world.orphans
+        if node.asked is not None and not node.asked.taken:
+            orphans |= {node.asked.state}
+        empty = attrs.evolve(node, follows=None, term=0, known=None, links=(), asked=None)
+        killed = empty
+        if self.rules.resumes_terms and node.term:
+            killed = attrs.evolve(node, asked=None, links=(None,) * self.limits.replicas)
+        if killed != node:
+            yield f"kill {node.number}", self._without_links(world.with_node(killed, orphans=orphans), node)
+        if world.cuts < self.limits.power_cuts:
+            for end in range(node.synced, len(node.log) + 1):
+                cut = attrs.evolve(
+                    empty, power=node.power + 1, log=node.log[:end], synced=end, confirm=min(node.confirm, end),
+                    epochs=epochs.cut(node.epochs, end),
+                )  # fmt: skip
+                after = self._without_links(world.with_node(cut, orphans=orphans, cuts=world.cuts + 1), node)
+                yield f"power cut {node.number}, {end} left", after
+
+    def _without_links(self, world: World, gone: Node) -> World:
+        """A process is gone: what it sent may still be read, and those who follow it notice."""
+        nodes = []
+        for other in world.nodes:
+            if other.links and (link := other.links[gone.number]) is not None and link.open:
+                closed = attrs.evolve(link, open=False)
+                other = attrs.evolve(other, links=_put(other.links, gone.number, closed))
+            if other.follows == (gone.number, gone.term):
+                other = attrs.evolve(other, follows=None)
+            nodes.append(other)
+        return attrs.evolve(world, nodes=tuple(nodes))
+
+    def _store(self, world: World, state: State) -> World:
+        """The coordinator takes a change; whatever else was asked for on the ground of the old state it refuses."""
+        if not self.rules.compares_revisions:
+            return attrs.evolve(world, stored=state)
+        nodes = tuple(
+            attrs.evolve(node, asked=None) if node.asked is not None and not node.asked.taken else node
+            for node in world.nodes
+        )
+        return attrs.evolve(world, nodes=nodes, stored=state, orphans=frozenset())
+
+    def _stored(self, world: World, node: Node, asked: Asked) -> World:
+        after = self._store(world, asked.state)
+        if node.term:
+            return after.with_node(attrs.evolve(node, asked=attrs.evolve(asked, taken=True)))
+        return self._begin(after, node, asked.state)
+
+    # --- a master --------------------------------------------------------------------------
+
+    def _as_master(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
+        assert node.known is not None
+        number = node.number
+        if world.sent < self.limits.messages:
+            longer = attrs.evolve(node, log=(*node.log, (node.term, world.sent)))
+            yield f"send {number}", self._confirm(world.with_node(longer, sent=world.sent + 1), number)
+        for other, link in enumerate(node.links):
+            if link is not None and link.under_way > link.ack:
+                told = attrs.evolve(node, links=_put(node.links, other, attrs.evolve(link, ack=link.under_way)))
+                yield f"ack {other} at {number}", self._confirm(world.with_node(told), number)
+        if node.asked is None:
+            yield from self._changes(world, node)
+        elif node.asked.taken:
+            after = attrs.evolve(node, known=node.asked.state, asked=None)
+            yield f"answer {number}", self._confirm(world.with_node(after), number)
+        if node.synced < len(node.log) and (len(node.known.in_sync) == 1 or len(self._proposed(node) or (1, 2)) == 1):
+            flushed = attrs.evolve(node, synced=len(node.log))
+            yield f"flush {number}", self._confirm(world.with_node(flushed), number)
+
+    @staticmethod
+    def _proposed(node: Node) -> acks.InSync | None:
+        return None if node.asked is None else node.asked.state.in_sync
+
+    def _changes(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
+        known = node.known
+        if known is None or (world.stored != known and self.rules.compares_revisions):
+            return  # it would be refused
+        for number, link in enumerate(node.links):
+            if number == node.number:
+                continue
+            member = next((replica for replica in known.in_sync if replica[0] == number), None)
+            if member is not None:
+                if link is not None and link.open and link.ack == len(node.log):
+                    continue  # it is there and has everything
+                left = known.in_sync - {member}
+                before = node
+                if len(left) == 1 and self.rules.syncs_before_alone:
+                    before = attrs.evolve(node, synced=len(node.log))
+                if self.rules.may_leave(node.number, left, before.synced, node.confirm):
+                    asked = Asked(attrs.evolve(known, in_sync=left))
+                    yield f"drop {number} by {node.number}", world.with_node(attrs.evolve(before, asked=asked))
+            elif link is not None and link.open and self.rules.may_join(link.ack, node.confirm, node.epochs[-1][1]):
+                asked = Asked(attrs.evolve(known, in_sync=known.in_sync | {world.nodes[number].name}))
+                yield f"add {number} by {node.number}", world.with_node(attrs.evolve(node, asked=asked))
+
+    def _confirm(self, world: World, number: int) -> World:
+        """The master counts its acknowledgements, answers producers and lets readers see what is confirmed."""
+        node = world.nodes[number]
+        said = {other: link.ack for other, link in enumerate(node.links) if link is not None}
+        assert node.known is not None
+        stored, proposed = node.known.in_sync, self._proposed(node)
+        confirm = self.rules.confirmed(number, len(node.log), node.synced, said, stored, proposed, node.confirm)
+        world = _show(world, node.log, self.rules.dispatch_limit(confirm, len(node.log)))
+        acknowledged = _extend(world.acknowledged, node.log[:confirm], "acknowledged twice at one offset")
+        if confirm == node.confirm:
+            return attrs.evolve(world, acknowledged=acknowledged)
+        # Those who follow hear of it at once: the more they know to be confirmed, the less they may cut off.
+        nodes = tuple(
+            attrs.evolve(other, confirm=max(other.confirm, min(confirm, len(other.log))))
+            if other.number == number or other.follows == (number, node.term)
+            else other
+            for other in world.nodes
+        )
+        return attrs.evolve(world, nodes=nodes, acknowledged=acknowledged)
+
+    # --- the others ------------------------------------------------------------------------
+
+    def _as_other(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
+        if node.follows is not None:
+            yield from self._follow(world, node)
+        elif node.asked is None:
+            yield from self._connect(world, node)
+        if node.asked is None and world.stored.term < self.limits.terms:
+            live = {other.number: other.name[1] for other in world.nodes}
+            if self.rules.may_stand(world.stored, node.name, live):
+                yield f"stand {node.number}", self._stand(world, node)
+
+    def _stand(self, world: World, node: Node) -> World:
+        """Close the connection, read, sync, ask."""
+        if node.follows is not None:
+            world = _close(world, node)
+            node = attrs.evolve(node, follows=None)
+        synced = len(node.log) if self.rules.syncs_before_alone else node.synced
+        asked = Asked(self.rules.elected(world.stored, node.name))
+        return world.with_node(attrs.evolve(node, synced=synced, asked=asked))
+
+    def _begin(self, world: World, node: Node, state: State) -> World:
+        """It is elected. One that does not know it yet is like a master that does nothing yet."""
+        began = attrs.evolve(
+            node, asked=None, term=state.term, known=state, links=(None,) * self.limits.replicas,
+            epochs=self.rules.begin(node.epochs, state.term, len(node.log)),
+        )  # fmt: skip
+        return self._confirm(world.with_node(began), node.number)
+
+    def _connect(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
+        """Follow the master that the coordinator names, if it is one: cut what it does not have, and report at once."""
+        master = world.nodes[world.stored.master]
+        if master.term != world.stored.term or master.number == node.number:
+            return
+        agreed = self.rules.agreed(node.epochs, len(node.log), master.epochs, len(master.log))
+        if agreed < node.confirm:
+            raise Violation(f"I6: replica {node.number} would cut to {agreed}, below its confirmed {node.confirm}")
+        cut = attrs.evolve(
+            node, log=node.log[:agreed], synced=min(node.synced, agreed), epochs=epochs.cut(master.epochs, agreed),
+            follows=(master.number, master.term), confirm=max(node.confirm, min(master.confirm, agreed)),
+        )  # fmt: skip
+        old = master.links[node.number]
+        kept = old.ack if old is not None and self.rules.keeps_acks else 0
+        links = _put(master.links, node.number, Link(kept, max(kept, agreed)))
+        yield f"follow {node.number}", world.with_node(cut).with_node(attrs.evolve(master, links=links))
+
+    @staticmethod
+    def _follow(world: World, node: Node) -> Iterator[tuple[str, World]]:
+        assert node.follows is not None
+        master = world.nodes[node.follows[0]]
+        link = master.links[node.number]
+        assert link is not None
+        assert link.open
+        end = len(node.log)
+        if end < len(master.log):
+            copied = attrs.evolve(
+                node, log=(*node.log, master.log[end]), epochs=epochs.cut(master.epochs, end + 1),
+                confirm=max(node.confirm, min(master.confirm, end + 1)),
+            )  # fmt: skip
+            links = _put(master.links, node.number, attrs.evolve(link, under_way=end + 1))
+            yield f"copy to {node.number}", world.with_node(copied).with_node(attrs.evolve(master, links=links))
+
+    # --- what must hold --------------------------------------------------------------------
+
+    @staticmethod
+    def check(world: World) -> None:
+        """
+        Raises:
+            Violation: an invariant does not hold.
+        """
+        terms = [node.term for node in world.nodes if node.term]
+        if len(set(terms)) != len(terms):
+            raise Violation(f"I1: two masters of one term: {terms}")
+        acknowledged = world.acknowledged
+        in_sync = world.stored.in_sync
+        for node in world.nodes:
+            if node.name in in_sync and node.log[: len(acknowledged)] != acknowledged:
+                raise Violation(f"I2: replica {node.number} is in the set and lacks what was acknowledged")
+            if node.term == world.stored.term and node.log[: len(acknowledged)] != acknowledged:
+                raise Violation(f"I4: master {node.number} lacks what was acknowledged")
+            if node.log[: node.confirm] != world.seen[: node.confirm]:
+                raise Violation(f"I7: replica {node.number} confirms what nobody else has")
+        written = {}
+        for node in world.nodes:
+            for offset, record in enumerate(node.log):
+                if written.setdefault((offset, record[0]), record) != record:
+                    raise Violation(f"I7: two records of term {record[0]} at offset {offset}")
+
+
+def _put(links: tuple[Link | None, ...], number: int, link: Link | None) -> tuple[Link | None, ...]:
+    return (*links[:number], link, *links[number + 1 :])
+
+
+def _close(world: World, node: Node) -> World:
+    """A replica closes its connection; what it sent may still be read."""
+    assert node.follows is not None
+    master = world.nodes[node.follows[0]]
+    link = master.links[node.number]
+    assert link is not None
+    return world.with_node(attrs.evolve(master, links=_put(master.links, node.number, attrs.evolve(link, open=False))))
+
+
+def _show(world: World, log: Log, end: int) -> World:
+    return attrs.evolve(world, seen=_extend(world.seen, log[:end], "I5: readers saw two messages at one offset"))
+
+
+def _extend(known: Log, log: Log, why: str) -> Log:
+    common = min(len(known), len(log))
+    if known[:common] != log[:common]:
+        raise Violation(f"{why}: {known[:common]} and {log[:common]}")
+    return log if len(log) > len(known) else known

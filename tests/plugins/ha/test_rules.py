@@ -1,0 +1,116 @@
+"""The rules of acknowledgement and election hold in every world, and each of them is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.plugins.ha.explore import explore
+from tests.plugins.ha.model import Limits, Rules
+from verniermq.plugins.ha import acks, election, epochs
+from verniermq.plugins.ha.election import Candidate, State
+
+SET = frozenset({(0, "0"), (1, "0"), (2, "0")})
+
+
+@pytest.mark.parametrize("limits", [Limits(1, 2, 0), Limits(1, 1, 1)], ids=["two terms", "a power cut"])
+def test_no_world_breaks_an_invariant(limits: Limits) -> None:
+    found = explore(limits)
+
+    assert found.violation == "", "\n".join(found.path)
+    assert (found.most_acknowledged, found.highest_term) == (limits.messages, limits.terms)
+    assert found.states > 1_000
+
+
+def _without_union(
+    me: int, end: int, durable: int, said: Mapping[int, int], stored: Any, proposed: Any, before: int
+) -> int:
+    return acks.confirmed(me, end, durable, said, stored, None, before)
+
+
+def _smaller_at_once(
+    me: int, end: int, durable: int, said: Mapping[int, int], stored: Any, proposed: Any, before: int
+) -> int:
+    return acks.confirmed(me, end, durable, said, stored if proposed is None else proposed, None, before)
+
+
+def _without_own_disk(
+    me: int, end: int, durable: int, said: Mapping[int, int], stored: Any, proposed: Any, before: int
+) -> int:
+    return acks.confirmed(me, end, end, said, stored, proposed, before)
+
+
+def _any_one(me: int, end: int, durable: int, said: Mapping[int, int], stored: Any, proposed: Any, before: int) -> int:
+    return max(before, min(end, max(said.values(), default=0)))
+
+
+MUTATIONS = {
+    "a set that is asked for does not count before the answer": Rules(confirmed=_without_union),
+    "a smaller set counts before it is stored": Rules(confirmed=_smaller_at_once),
+    "one replica of the set is enough": Rules(confirmed=_any_one),
+    "a master alone does not wait for its disk": Rules(confirmed=_without_own_disk),
+    "the log is not synced before the others leave": Rules(
+        syncs_before_alone=False, may_leave=lambda *_: True, confirmed=acks.confirmed
+    ),
+    "queues know what is not confirmed": Rules(dispatch_limit=lambda confirm, end: end),
+    "a term that begins where the last one did is not recorded": Rules(
+        begin=lambda known, term, start: known if known[-1][1] == start else (*known, (term, start))
+    ),
+    "a log is never cut": Rules(agreed=lambda mine, my_end, theirs, their_end: min(my_end, their_end)),
+    "anybody may stand": Rules(may_stand=lambda *_: True),
+    "who lost power stands as if it had not": Rules(
+        may_stand=lambda state, me, live: me[0] in {number for number, _ in state.in_sync}
+    ),
+    "whoever connects joins": Rules(may_join=lambda *_: True),
+    "the coordinator does not compare revisions": Rules(compares_revisions=False),
+    "a killed master goes on with its term": Rules(resumes_terms=True),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_rule_that_is_changed_is_missed(name: str) -> None:
+    limits = Limits(1, 2, 1) if "disk" in name or "power" in name or "synced" in name else Limits(2, 2, 0)
+
+    found = explore(limits, MUTATIONS[name], most=60_000)
+
+    assert found.violation, f"{found.states} states, and nothing is wrong in them"
+
+
+# --- the rules by themselves ---------------------------------------------------------------
+
+
+def test_what_all_of_the_set_have_is_confirmed() -> None:
+    assert acks.confirmed(0, 100, 0, {1: 90, 2: 80}, SET, None, 0) == 80
+    assert acks.confirmed(0, 100, 0, {1: 90}, SET, None, 0) == 0
+    assert acks.confirmed(0, 100, 0, {1: 90, 2: 80}, SET - {(2, "0")}, None, 0) == 90
+    assert acks.confirmed(0, 100, 0, {1: 90, 2: 80}, SET - {(2, "0")}, SET, 0) == 80
+    assert acks.confirmed(0, 100, 70, {1: 90}, frozenset({(0, "0"), (1, "0")}), frozenset({(0, "0")}), 0) == 70
+    assert acks.confirmed(0, 100, 70, {}, frozenset({(0, "0")}), None, 75) == 75
+
+
+def test_who_is_elected_and_by_what() -> None:
+    state = State(4, 0, SET)
+    assert election.elected(state, (1, "0")) == State(5, 1, SET - {(0, "0")})
+    assert election.elected(state, (0, "0")) == State(5, 0, SET)
+    assert not election.may_stand(state, (1, "1"), {1: "1", 2: "0"})
+    rebooted = {0: "1", 1: "1", 2: "1"}
+    assert election.may_stand(state, (1, "1"), rebooted)
+    assert election.elected(state, (1, "1")) == State(5, 1, frozenset({(1, "1")}))
+    assert not election.may_stand(state, (1, "1"), {0: "1", 1: "1"})
+    ranked = election.ranked([Candidate(3, 900, 1), Candidate(4, 100, 2), Candidate(4, 100, 0), Candidate(4, 50, 3)])
+    assert ranked == [0, 2, 3, 1]
+
+
+def test_epochs_tell_from_where_two_logs_agree() -> None:
+    old = ((1, 0), (2, 500))
+    assert epochs.begin(old, 3, 800) == ((1, 0), (2, 500), (3, 800))
+    assert epochs.begin(old, 3, 500) == ((1, 0), (3, 500))
+    assert epochs.cut(old, 500) == old
+    assert epochs.cut(old, 499) == ((1, 0),)
+    assert epochs.agreed(old, 900, ((1, 0), (2, 500), (3, 700)), 1000) == 700
+    assert epochs.agreed(old, 600, ((1, 0), (2, 500), (3, 700)), 1000) == 600
+    assert epochs.agreed(old, 900, ((1, 0), (3, 400)), 1000) == 400
+    assert epochs.agreed(((1, 0),), 900, ((2, 0),), 1000) == 0
+    assert epochs.agreed((), 0, ((2, 0),), 1000) == 0
