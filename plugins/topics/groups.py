@@ -72,7 +72,10 @@ class GroupHandlers:
         return request.reply()
 
     def all_groups(self, request: Command, connection: Connection) -> Command:
-        return request.reply(body=orjson.dumps(self._broker.groups.as_json()))
+        table = self._broker.groups.as_json()
+        # Java asks for pages, and goes on until it has so many: here all are on the first.
+        total = {"totalGroupNum": str(len(table["subscriptionGroupTable"]))}
+        return request.reply(ext=total, body=orjson.dumps(table))
 
     def group(self, request: Command, connection: Connection) -> Command:
         name = GetGroupConfig.of(request).group

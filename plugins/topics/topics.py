@@ -105,14 +105,16 @@ class TopicHandlers:
         return request.reply()
 
     def all_topics(self, request: Command, connection: Connection) -> Command:
-        version = self._broker.topics.version.as_json()
+        topics = self._broker.topics
+        version = topics.version.as_json()
         body = {
-            **self._broker.topics.as_json(),
+            **topics.as_json(),
             "mappingDataVersion": {**version, "counter": 0, "timestamp": 0},
             "topicQueueMappingDetailMap": {},
             "topicQueueMappingInfoMap": {},
         }
-        return request.reply(body=orjson.dumps(body))
+        # Java asks for pages, and goes on until it has so many: here all are on the first.
+        return request.reply(ext={"totalTopicNum": str(len(body["topicConfigTable"]))}, body=orjson.dumps(body))
 
     def topic(self, request: Command, connection: Connection) -> Command:
         return request.reply(body=orjson.dumps(self._broker.topics.get(GetTopicConfig.of(request).topic).as_json()))

@@ -77,12 +77,14 @@ async def test_many_topics_at_once_all_or_none() -> None:
 async def test_topics_are_listed() -> None:
     async with running_broker(plugins__enable=["topics"]) as broker, peer(broker.address) as client:
         await put_topic(client)
-        everything = orjson.loads((await client.ask_well(RequestCode.GET_ALL_TOPIC_CONFIG)).body)
+        listed = await client.ask_well(RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=0, maxTopicNum=2000)
+        everything = orjson.loads(listed.body)
         one = orjson.loads((await client.ask_well(RequestCode.GET_TOPIC_CONFIG, topic="orders")).body)
         none = await client.ask(RequestCode.GET_TOPIC_CONFIG, topic="nowhere")
         system = orjson.loads((await client.ask_well(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).body)
 
     assert set(everything["topicConfigTable"]) == {"TBW102", "DefaultCluster", "broker-a", "orders"}
+    assert listed.ext["totalTopicNum"] == "4", "Java asks for pages until it has so many"
     assert everything["topicQueueMappingInfoMap"] == {}
     assert one["topicName"] == "orders"
     assert none.code == ResponseCode.TOPIC_NOT_EXIST
@@ -163,6 +165,7 @@ async def test_groups_are_created_changed_listed_and_deleted(tmp_path: Path) -> 
             orjson.dumps({"groupConfigList": [{"groupName": "b"}, {"groupName": "c"}]}),
         )
         answer = await client.ask_well(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        assert answer.ext["totalGroupNum"] == "3"
         assert set(orjson.loads(answer.body)["subscriptionGroupTable"]) == {"mine", "b", "c"}
         answer = await client.ask_well(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="mine")
         assert orjson.loads(answer.body) == written
