@@ -58,8 +58,9 @@ def line_of(kind: str, first: int, last: int, outcome: Outcome, seconds: float) 
 
 
 def _one_line(text: str) -> str:
-    """Short, and without the temporary folder's name."""
-    return re.sub(r"/\S*campaign-[^/\s]*/", "", text.replace("\n", " "))[:300]
+    """Short, and without the names of this machine's folders."""
+    text = re.sub(r"/\S*campaign-[^/\s]*/", "", text.replace("\n", " "))
+    return re.sub(r'"/[^"\s]*/([^/"\s]+)"', r'"\1"', text)[:300]
 
 
 def append(line: dict[str, Any], path: Path = RESULTS) -> None:

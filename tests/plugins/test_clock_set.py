@@ -410,3 +410,29 @@ async def test_a_broker_whose_machine_has_its_clock_set_goes_on(
     assert again.body == b"popped"
     assert log.count("clock was set") == 1
     assert "expired" not in log
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+async def test_delays_go_on_after_a_clock_that_is_set_back_by_more_than_a_week(tmp_path: Path, running: bool) -> None:
+    week = 8 * 24 * HOUR
+    clock = ManualClock()
+    async with served(tmp_path, clock) as (_, client):
+        await client.sent("orders", b"timed", TIMER_DELAY_MS=60_000)
+        await client.sent("orders", b"level", DELAY=5)
+        await clock.advance(2)
+        if running:
+            await clock.set_by(-week)
+            await clock.advance(2)
+    if not running:
+        await clock.set_by(-week)
+
+    async with served(tmp_path, clock) as (_, client):
+        await client.sent("orders", b"timed after", TIMER_DELAY_MS=5_000)
+        await client.sent("orders", b"level after", DELAY=2)
+        await clock.advance(70)
+        soon = await client.arrived("orders", 3)
+        await clock.set_by(week)  # as when the mistake is noticed
+        await clock.advance(60)
+
+        assert soon == {b"level", b"timed after", b"level after"}
+        assert await client.arrived("orders", 4) == {b"timed", b"level", b"timed after", b"level after"}
