@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import attrs
 import click
 import orjson
 
+from verniermq.cli.backup import Copied, back_up
+from verniermq.cli.backup import restore as restore_backup
 from verniermq.cli.options import config_options, configuration_from
 from verniermq.cli.progress import progress_of
 from verniermq.cli.repair import BadRange, Report, check_store, repair_store
@@ -18,6 +21,7 @@ from verniermq.kernel.commitlog.lock import StoreLock
 from verniermq.kernel.commitlog.mapped import file_starts
 from verniermq.kernel.config import Configuration, Size
 from verniermq.kernel.config.schema import StoreSettings
+from verniermq.kernel.errors import StoreError
 
 folder_argument = click.argument("folder", required=False)
 store_option = click.option("--store", "path", help="The same as FOLDER; without both, what the configuration says.")
@@ -26,9 +30,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 @click.group()
 def store() -> None:
-    """Look at the files of a stopped broker, and mend them.
+    """Look at the files of a stopped broker, mend them; back them up while it runs.
 
     \b
+    verniermq store backup /backup/monday --store /var/lib/verniermq
     verniermq store check /var/lib/verniermq
     verniermq store repair --config broker.toml
     """
@@ -82,6 +87,59 @@ def repair(
         report = repair_store(chosen, progress)
     _show(chosen, report, _files_of_plugins(configuration, mend=True), as_json)
     context.exit(1 if report.needs_repair else 0)
+
+
+@store.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@store_option
+@config_options
+@json_option
+@click.option("--no-links", is_flag=True, help="Copy full segments too, instead of linking to them.")
+def backup(
+    target: Path, path: str | None, config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...],
+    as_json: bool, no_links: bool,
+) -> None:  # fmt: skip
+    """Copy a store to the folder TARGET, while its broker runs or when it is stopped.
+
+    The copy has every message that was acknowledged before the command began. Full segments are links on the same file
+    system, which protects from mistakes but not from a broken disk: copy TARGET elsewhere, or say --no-links.
+    """
+    configuration = configuration_from(config_path, no_plugins, settings, store__path=path)
+    copied = _told(lambda: back_up(Path(configuration.store.path), target, link=not no_links))
+    _show_copied(copied, configuration.store.path, str(target), as_json)
+
+
+@store.command()
+@click.argument("source", metavar="BACKUP", type=click.Path(path_type=Path))
+@store_option
+@config_options
+@json_option
+def restore(
+    source: Path, path: str | None, config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...],
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Copy BACKUP to where a broker will find it; there must be no store yet. The backup stays as it is.
+
+    The first start reads the log as after a crash. 'store check' does so without a broker.
+    """
+    configuration = configuration_from(config_path, no_plugins, settings, store__path=path)
+    copied = _told(lambda: restore_backup(source, Path(configuration.store.path)))
+    _show_copied(copied, str(source), configuration.store.path, as_json)
+
+
+def _told(work: Callable[[], Copied]) -> Copied:
+    try:
+        return work()
+    except OSError as error:
+        raise StoreError(f"the disk refused: {error}; what was copied is not whole") from error
+
+
+def _show_copied(copied: Copied, source: str, target: str, as_json: bool) -> None:
+    if as_json:
+        click.echo(orjson.dumps({"from": source, "to": target, **attrs.asdict(copied)}))
+    else:
+        links = f"{copied.linked} of them links"
+        click.echo(f"{source} → {target}: {copied.files} files, {links}, {copied.bytes} bytes written")
 
 
 def _folder(folder: str | None, path: str | None) -> str | None:
