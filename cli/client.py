@@ -20,8 +20,11 @@ from verniermq.client.options import name_servers
 from verniermq.client.producer import Producer
 from verniermq.client.tail import follow
 from verniermq.kernel import Message, Perm, VernierMQError, is_system_topic
+from verniermq.protocol.topics import MESSAGE_TYPE
 
 T = TypeVar("T")
+
+MESSAGE_TYPES = ("normal", "fifo", "delay", "transaction", "priority", "mixed")
 
 namesrv_option = click.option(
     "--namesrv",
@@ -96,12 +99,19 @@ def list_topics(namesrv: str, as_json: bool, show_all: bool) -> None:
 @click.option("--queues", "-q", type=click.IntRange(1, 65536), default=8, show_default=True)
 @click.option("--perm", type=click.IntRange(0, 7), default=6, show_default=True, help="2 write, 4 read, 6 both.")
 @click.option("--order", is_flag=True, help="Mark it as an order topic.")
-def create_topic(name: str, namesrv: str, as_json: bool, queues: int, perm: int, order: bool) -> None:
+@click.option(
+    "--type", "kind", type=click.Choice(MESSAGE_TYPES, case_sensitive=False),
+    help="What messages it is for; gRPC clients may send no others.",
+)  # fmt: skip
+def create_topic(
+    name: str, namesrv: str, as_json: bool, queues: int, perm: int, order: bool, kind: str | None
+) -> None:  # fmt: skip
     """Create a topic, or change it if it exists."""
+    attributes = {MESSAGE_TYPE: kind.upper()} if kind is not None else None
 
     async def work() -> list[str]:
         async with Admin(namesrv=namesrv) as admin:
-            await admin.create_topic(name, queues=queues, perm=perm, order=order)
+            await admin.create_topic(name, queues=queues, perm=perm, order=order, attributes=attributes)
             return list((await admin.topic(name)).brokers)
 
     brokers = run(work)

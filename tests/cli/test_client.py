@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import anyio
+import anyio.to_thread
 import pytest
 from click.testing import CliRunner, Result
 
@@ -13,6 +14,7 @@ from tests.client.place import Place
 from verniermq.cli import main
 from verniermq.client import Admin, PullConsumer
 from verniermq.client.tail import follow
+from verniermq.kernel import Command, RequestCode, connect
 
 
 @pytest.fixture
@@ -24,6 +26,20 @@ def topic(place: Place) -> Iterator[str]:
 
 def run(place: Place, *arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, [*arguments, "--namesrv", place.namesrv], input=stdin)
+
+
+async def test_a_topic_is_made_for_one_type_of_messages(place: Place) -> None:
+    name = place.name("cli")
+
+    created = await anyio.to_thread.run_sync(lambda: run(place, "topic", "create", name, "--type", "fifo"))
+    wrong = await anyio.to_thread.run_sync(lambda: run(place, "topic", "create", name, "--type", "wild"))
+    connection = await connect(place.broker)
+    answer = await connection.request(Command.request(RequestCode.GET_TOPIC_CONFIG, {"topic": name}), 30)
+    connection.close()
+
+    assert created.exit_code == 0, created.output
+    assert json.loads(answer.body)["attributes"] == {"message.type": "FIFO"}
+    assert wrong.exit_code == 2
 
 
 def test_topics_are_created_listed_and_deleted(place: Place) -> None:

@@ -43,13 +43,13 @@ def server_classpath() -> str:
     def build(target: Path) -> None:
         run_tool("mvn", "-B", "-q", "package", f"-Dserver.build={target}", cwd=HERE / "server")
 
-    return f"{_built_once('apache-server', HERE / 'server', build)}/lib/*"
+    return f"{built_once('apache-server', HERE / 'server', build)}/lib/*"
 
 
 def java_command(*options: str, home: Path, jvm: Sequence[str] = SMALL_JVM) -> tuple[str, ...]:
     """A JVM, a small one by default. RocketMQ writes logs and offsets below the user's home: it gets one to itself."""
     home.mkdir(parents=True, exist_ok=True)
-    return (_tool("java"), *jvm, f"-Duser.home={home}", *options)
+    return (tool("java"), *jvm, f"-Duser.home={home}", *options)
 
 
 def java_driver(client: str, jvm: Sequence[str]) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def java_driver(client: str, jvm: Sequence[str]) -> tuple[str, ...]:
         choice = (f"-Drocketmq.version={version}", f"-Ddriver.build={target}")
         run_tool("mvn", "-B", "-q", "compile", *choice, cwd=HERE / "java")
 
-    built = _built_once(client, HERE / "java", build, version)
+    built = built_once(client, HERE / "java", build, version)
     classpath = f"{built}/classes{os.pathsep}{built}/lib/*"
     return java_command("-cp", classpath, "verniermq.interop.Main", home=BUILD / "home" / client, jvm=jvm)
 
@@ -72,7 +72,7 @@ def spring_command() -> tuple[str, ...]:
     def build(target: Path) -> None:
         run_tool("mvn", "-B", "-q", "compile", f"-Ddriver.build={target}", cwd=HERE / "spring")
 
-    built = _built_once("spring", HERE / "spring", build)
+    built = built_once("spring", HERE / "spring", build)
     classpath = f"{built}/classes{os.pathsep}{built}/lib/*"
     options = ("-Xmx256m", "-cp", classpath, "verniermq.interop.spring.Main")
     return java_command(*options, home=BUILD / "home" / "spring")
@@ -82,7 +82,7 @@ def _go_driver() -> tuple[str, ...]:
     def build(target: Path) -> None:
         run_tool("go", "build", "-o", str(target / "driver"), ".", cwd=HERE / "go")
 
-    return (str(_built_once("go", HERE / "go", build) / "driver"),)
+    return (str(built_once("go", HERE / "go", build) / "driver"),)
 
 
 def _node_driver() -> tuple[str, ...]:
@@ -92,10 +92,10 @@ def _node_driver() -> tuple[str, ...]:
         shutil.copytree(HERE / "node", target, dirs_exist_ok=True, ignore=ignore)
         run_tool("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", cwd=target)
 
-    return (_tool("node"), str(_built_once("node", HERE / "node", build) / "main.js"))
+    return (tool("node"), str(built_once("node", HERE / "node", build) / "main.js"))
 
 
-def _built_once(name: str, sources: Path, build: Callable[[Path], None], variant: str = "") -> Path:
+def built_once(name: str, sources: Path, build: Callable[[Path], None], variant: str = "") -> Path:
     """Run ``build(target)`` unless the target was built from exactly these sources; safe across processes."""
     target = BUILD / name
     stamp = target / "built-from"
@@ -121,14 +121,14 @@ def _fingerprint(sources: Path, variant: str) -> str:
 
 def run_tool(name: str, *arguments: str, cwd: Path) -> None:
     """Run one build tool; its output becomes the test's failure if it fails."""
-    command: Sequence[str] = (_tool(name), *arguments)
+    command: Sequence[str] = (tool(name), *arguments)
     done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode != 0:
         what = f"{name} {' '.join(arguments)} failed in {cwd.name}/"
         pytest.fail(f"{what}:\n{done.stdout[-4000:]}", pytrace=False)
 
 
-def _tool(name: str) -> str:
+def tool(name: str) -> str:
     found = shutil.which(name)
     if found is None:
         needed = "the interop suite needs Java 17, Maven, Go and Node with npm"

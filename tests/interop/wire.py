@@ -22,14 +22,14 @@ class Answer(NamedTuple):
     """Left as bytes: Apache's JSON has bare numbers as keys, which Python's reader refuses."""
 
 
-def request(address: str, code: int, fields: Mapping[str, object] | None = None) -> Answer:
+def request(address: str, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Answer:
     """Send one request on a connection of its own. Raises :class:`OSError` if nobody answers."""
     host, port = address.split(":")
     texts = {name: str(value) for name, value in (fields or {}).items()}
     command = {"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": texts}
     header = json.dumps(command).encode()
     with socket.create_connection((host, int(port)), timeout=5) as connection:
-        connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
+        connection.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
         with connection.makefile("rb") as stream:
             frame = stream.read(_length(stream.read(4)))
     # The top byte of the header's length tells the encoding; whoever asks in JSON is answered in JSON.
