@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from verniermq.contrib.grpc.call import ClientIdentity, OwnIdentity
+from verniermq.contrib.grpc.call import Call, ClientIdentity, OwnIdentity
 from verniermq.contrib.grpc.enums import Code
 from verniermq.contrib.grpc.status import CallFailed
 from verniermq.kernel import (
@@ -77,6 +77,9 @@ class Brokers(Protocol):
             CallFailed: there is no such broker here.
         """
 
+    def sign(self, request: Command, call: Call) -> Command:
+        """Have a request say on whose behalf it is made."""
+
     async def ask(self, broker_name: str, request: Command, timeout: float) -> Command:
         """The answer to a request of the server's own.
 
@@ -130,6 +133,9 @@ class OwnBroker:
     async def connect(self, broker_name: str, peer: tuple[str, int], handlers: Mapping[int, Handler]) -> Connection:
         self._check(broker_name)
         return self.context.connect_in_process(peer, ClientIdentity(peer[0]), handlers)
+
+    def sign(self, request: Command, call: Call) -> Command:
+        return call.sign(request)
 
     async def ask(self, broker_name: str, request: Command, timeout: float = 3.0) -> Command:
         if self._own is None or self._own.closed:

@@ -75,7 +75,7 @@ class GrpcClient:
             RemotingError: there is no answer.
         """
         connection = await self.connection(broker_name)
-        return await connection.request(call.sign(command), timeout)
+        return await connection.request(self.brokers.sign(command, call), timeout)
 
     # --- groups ----------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ asked about at whoever sends to the same topic.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import re
 from typing import Any, Final
@@ -193,9 +194,25 @@ class SendCalls:
             what = f"topic {topic!r} takes no delayed messages, so none can be taken back"
             raise CallFailed(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, what)
         recall = RecallMessage(group=topic, topic=topic, handle=request.recall_handle)
-        answer = await self.clients.of(call).request(found.broker_name, recall.command(), call)
+        broker_name = broker_of(request.recall_handle)
+        answer = await self.clients.of(call).request(broker_name, recall.command(), call)
         checked(answer, RequestCode.RECALL_MESSAGE)
         return proto.RecallMessageResponse(status=status(Code.OK), message_id=answer.text("msgId", ""))
+
+
+def broker_of(recall_handle: str) -> str:
+    """The broker that has the message: ``v1 orders broker-a 1700000029001 C0A8…`` in base64.
+
+    Raises:
+        CallFailed: it is no such handle.
+    """
+    try:
+        version, _, broker_name, _, _ = base64.b64decode(recall_handle, b"-_", validate=True).decode().split(" ")
+        if version == "v1":
+            return broker_name
+    except ValueError:
+        pass
+    raise CallFailed(Code.BAD_REQUEST, f"{recall_handle[:100]!r} is no recall handle")
 
 
 # --- messages ------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 // The official Node client, driven from the command line; see ../README.md for the commands.
 'use strict';
 
-const { Producer, SimpleConsumer, PushConsumer, ConsumeResult, TransactionResolution, FilterExpression } =
-  require('rocketmq-client-nodejs');
-const { FilterType } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
+const { Producer, SimpleConsumer, PushConsumer, ConsumeResult, FilterExpression } = require('rocketmq-client-nodejs');
+const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
 const [ command, ...words ] = process.argv.slice(2);
 const options = { group: 'g', count: '1', kind: 'normal', prefix: 'm', sql: '', fail: '', timeout: '60', 'delay-ms': '3000' };
