@@ -60,7 +60,7 @@ def proxy(
         click.echo(f"gRPC proxy listening on {host}:{serving.front.port}, brokers of {namesrv}")
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(serving.server.renewals.run)
+                tasks.start_soon(serving.server.run)
                 tasks.start_soon(serving.watch_certificate)
                 async for _ in signals:
                     tasks.cancel_scope.cancel()

@@ -42,7 +42,7 @@ class Plugin:
 
     def setup(self, registry: Registry) -> None:
         self._document = registry.table("grpcReceipts", load=self._load, save=self._save, private=True)
-        registry.service("renewals", self._renew)
+        registry.service("clients", self._look_after_clients)
         registry.service("certificate", self._watch_certificate)
 
     def _load(self, data: Mapping[str, Any]) -> None:
@@ -105,8 +105,8 @@ class Plugin:
     async def broker_stopping(self) -> None:
         await self._port.stop()
 
-    async def _renew(self) -> None:
-        await self._port.server.renewals.run()
+    async def _look_after_clients(self) -> None:
+        await self._port.server.run()
 
     async def _watch_certificate(self) -> None:
         await self._port.watch_certificate()

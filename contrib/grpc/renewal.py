@@ -22,7 +22,6 @@ from verniermq.protocol.pop import ChangeInvisibleTime
 logger = logging.getLogger(__name__)
 
 INVISIBLE_SECONDS: Final = 60.0
-LOOK_EVERY: Final = 5.0
 RENEW_BEFORE_MS: Final = 10_000
 """A handle that has no more time left than this is renewed."""
 STEPS_MS: Final = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
@@ -69,11 +68,6 @@ class Renewals:
 
     def drop(self, receipt: str) -> None:
         self._held.pop(receipt, None)
-
-    async def run(self) -> None:
-        while True:
-            await self.brokers.clock.sleep(LOOK_EVERY)
-            await self.renew_due()
 
     async def renew_due(self) -> None:
         """Give more time to everything that needs it."""

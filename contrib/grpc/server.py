@@ -45,6 +45,8 @@ OPTIONS: Final = (
 ROOM: Final = 1 << 20
 """Bytes that a request may have beside the body of its message."""
 STOP_SECONDS: Final = 2.0
+LOOK_EVERY: Final = 5.0
+"""Seconds between two looks at what needs more time, and at who is gone."""
 
 PeerOf = Callable[[int], tuple[str, int]]
 """The client's address, by the port that its connection comes from."""
@@ -109,6 +111,13 @@ class GrpcServer:
         port = self._server.add_insecure_port(address)
         await self._server.start()
         return int(port)
+
+    async def run(self) -> None:
+        """What goes on all the time: messages in hand are renewed, silent clients forgotten."""
+        while True:
+            await self.brokers.clock.sleep(LOOK_EVERY)
+            await self.renewals.renew_due()
+            self.clients.forget_silent()
 
     async def stop(self) -> None:
         if self._server is not None:

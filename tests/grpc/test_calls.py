@@ -22,6 +22,7 @@ from tests.grpc.rocketmq5 import (
 from verniermq.contrib.grpc.enums import AddressScheme, ClientType, Code, MessageType, Permission
 from verniermq.contrib.grpc.schema import proto
 from verniermq.kernel import GroupConfig, Perm, TopicConfig
+from verniermq.testing import ManualClock
 
 
 def endpoints(host: str = "mq.example", port: int = 1234) -> Any:
@@ -265,3 +266,14 @@ async def test_more_clients_than_are_allowed_are_told_to_come_later() -> None:
             client.metadata["x-mq-client-id"] = f"client-{number}"
             codes.append((await client.call("SendMessage", messages=[make_message(b"x")])).status.code)
         assert codes == [Code.OK, Code.OK, Code.TOO_MANY_REQUESTS]
+
+
+async def test_a_client_of_which_nothing_is_heard_is_forgotten() -> None:
+    clock = ManualClock()
+    async with grpc_broker(clock=clock) as broker, client_of(broker) as client:
+        await client.send(b"x")
+        before = broker.host.active["grpc"].instance.runtime_info()["grpcClients"]
+        await clock.advance(130)
+        after = broker.host.active["grpc"].instance.runtime_info()["grpcClients"]
+
+        assert (before, after) == ("1", "0")

@@ -203,6 +203,19 @@ async def test_a_client_that_goes_away_while_it_waits_takes_no_message_with_it()
         assert message.body == b"for whoever is there"
 
 
+async def test_many_waiting_receives_keep_nobody_from_being_served() -> None:
+    async with grpc_broker() as broker, client_of(broker) as client, client_of(broker, "control@2") as control:
+        assert await _is_served(client)
+        await client.receive_all(1)
+        waiting = [asyncio.create_task(client.receive(poll=20, group=f"g{number % 10}")) for number in range(300)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)  # a new group finds the message of before
+        assert await _is_served(control)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        assert await _is_served(control)
+
+
 async def test_a_tls_handshake_that_never_ends_is_ended() -> None:
     async with grpc_broker(tls__handshake_timeout="100ms") as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
