@@ -102,6 +102,6 @@ def test_commands_of_mqadmin_exist() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("words", ["resend", "dlq send", "broker --no-such", "topic show"])
+@pytest.mark.parametrize("words", ["resend", "dlq send", "broker --no-such", "topic exhibit"])
 def test_a_command_that_does_not_exist_is_found_out(words: str) -> None:
     assert complaint(words.split()) is not None
