@@ -13,13 +13,18 @@ FOLDERS := kernel protocol plugins client cli testing contrib
 # As long as all the other tests together.
 HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign
 
-.PHONY: help run test test-half test-other check types interop campaign explore bench kernel-size constraints clean
+.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop campaign explore bench kernel-size constraints clean
 
 help:            ## List the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: $(RUN)    ## Start a broker with its embedded name server (broker.toml)
 	@$(BIN)/verniermq broker --config broker.toml
+
+# Beside what make run installs: a broker works without it, and says which of the two it uses.
+fast: $(RUN)   ## Compile the quick way of plain sends (wants a C compiler)
+	@$(PIP) install -c $(PINNED) cython 'setuptools>=77'
+	@VERNIERMQ_COMPILE=1 $(BIN)/python setup.py --quiet build_ext --inplace
 
 test: $(DEV)   ## Run the tests, half of them on each of two cores
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-half test-other
@@ -33,6 +38,11 @@ test-half: $(DEV)
 
 test-other: $(DEV)
 	@$(call TESTED,tests $(HALF:%=--ignore=%),other)
+
+# What meets the compiled way, and a short part of its campaign.
+test-fast: $(DEV) fast ## Run the tests of sends on the compiled way
+	@$(BIN)/python -m pytest tests/kernel/test_lane.py tests/kernel/test_send.py tests/kernel/test_broker_crash.py tests/plugins/batch
+	@$(BIN)/python -m tests.kernel.lane_campaign --rounds 1
 
 check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom
 	@$(BIN)/ruff check .
@@ -57,6 +67,11 @@ campaign: $(DEV) ## Kill, fill, damage and attack brokers (MINUTES=10 KINDS=kill
 explore: $(DEV) ## Look at every world of the rules of replication (MESSAGES=2 TERMS=2 CUTS=1)
 	@$(BIN)/python -m tests.plugins.ha.explore --messages $(or $(MESSAGES),2) --terms $(or $(TERMS),2) --power-cuts $(or $(CUTS),1)
 
+ROUNDS ?= 100
+
+lane-campaign: $(DEV) fast ## Compare the compiled way with Python's, byte by byte (ROUNDS=100 SEED=7)
+	@$(BIN)/python -m tests.kernel.lane_campaign --rounds $(ROUNDS) $(SEED:%=--seed %)
+
 bench: $(DEV)  ## Measure side by side with Apache's broker (BENCH=--quick: under 3 minutes)
 	@$(BIN)/python bench/apache.py $(BENCH)
 
@@ -72,7 +87,7 @@ constraints:     ## Renew constraints.txt with the newest versions
 	@mv build/newest/$(PINNED) $(PINNED) && rm -rf build/newest
 
 clean:           ## Remove everything that make created
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info kernel/accel/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # To run a broker takes a few small packages; to test it takes Spark and the tools too.
 $(RUN): pyproject.toml setup.py $(PINNED) | $(BIN)/python

@@ -3,11 +3,22 @@
 ``contrib/example_plugin`` is left out: it is a distribution of its own, built and installed by the tests.
 """
 
-from setuptools import find_packages, setup
+import os
+
+from setuptools import Extension, find_packages, setup
 
 FOLDERS = ["kernel*", "protocol*", "plugins*", "client*", "cli*", "testing*", "contrib*"]
 
+# Compiled only where it is asked for: an install needs no compiler, and takes no longer.
+extensions = []
+if os.environ.get("VERNIERMQ_COMPILE"):
+    from Cython.Build import cythonize
+
+    lane = Extension("verniermq.kernel.accel._lane", ["kernel/accel/_lane.pyx"])
+    extensions = cythonize([lane], build_dir="build/cython", quiet=True)
+
 setup(
+    ext_modules=extensions,
     packages=[f"verniermq.{name}" for name in find_packages(include=FOLDERS, exclude=["contrib.example_plugin*"])],
     # Beside this file, and not where the top-level module lies, among what is shipped.
     options={"egg_info": {"egg_base": "."}},

@@ -112,17 +112,18 @@ async def measure(store: str) -> dict[str, list[float]]:
 
     settings = {"broker.port": 0, "namesrv.port": 0, "broker.host": "127.0.0.1", "store.path": store}
     async with Broker(load(None, settings, environ={})) as broker:
-        connection = broker.server._make_connection()
-        connection.connection_made(Nowhere())  # type: ignore[arg-type]
-        connection.data_received(single(1, 128))
-        await asyncio.sleep(0.5)  # the topic is kept on the disk
+        connections = {kind: broker.server._make_connection() for kind in KINDS}
+        for kind, connection in connections.items():
+            connection.connection_made(Nowhere())  # type: ignore[arg-type]
+            connection.data_received(KINDS[kind](0))
+            await asyncio.sleep(0.2)  # the topic is kept on the disk
         gc.collect()
         gc.freeze()
         gc.disable()
         found: dict[str, list[float]] = {kind: [] for kind in KINDS}
         for span in range(SPANS):
             for kind, make in KINDS.items():
-                data = make(span * PER_SPAN)
+                data, connection = make(span * PER_SPAN), connections[kind]
                 began = time.thread_time_ns()
                 connection.data_received(data)
                 connection._turn.end()
@@ -130,7 +131,8 @@ async def measure(store: str) -> dict[str, list[float]]:
                 found[kind].append((time.thread_time_ns() - began) / 1000 / PER_SPAN)
             if span % 8 == 0:
                 await asyncio.sleep(0)
-        connection.connection_lost(None)
+        for connection in connections.values():
+            connection.connection_lost(None)
         return {kind: sorted(spans) for kind, spans in found.items()}
 
 
@@ -139,8 +141,9 @@ def in_process(sources: str) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as links:
         package = Path(links) / "verniermq"
         package.mkdir()
-        for folder in ("kernel", "plugins", "client", "cli", "testing", "contrib"):
-            (package / folder).symlink_to(Path(sources).resolve() / folder)
+        for folder in ("kernel", "protocol", "plugins", "client", "cli", "testing", "contrib"):
+            if (found := Path(sources).resolve() / folder).is_dir():
+                (package / folder).symlink_to(found)
         environment = {**os.environ, "PYTHONPATH": links}
         code = (
             # The finder of the editable install would lead back here.

@@ -139,7 +139,7 @@ def _banner(running: Broker, seconds: float) -> str:
     if running.advertised.is_loopback:
         rows.append(("", "reachable from this machine only; to change that,"))
         rows.append(("", "set [broker] host and advertise"))
-    rows += [("store", str(Path(running.store.path).resolve()))]
+    rows += [("store", str(Path(running.store.path).resolve())), ("path", running.path)]
     rows += [("" if number else "plugins", line) for number, line in enumerate(wrap(active, LINE))]
     if running.name_servers:
         first = running.name_servers[0]

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import anyio
 import anyio.from_thread
@@ -334,6 +334,7 @@ class Broker:
             limits=_limits(self.configuration.remoting),
             guards=self.host.guards,
             observers=self.host.calls(hookspecs.request_served),
+            lane=self._send.lane,
             unsupported=self._unsupported,
             on_disconnect=self._connection_closed,
             tls=self.tls,
@@ -510,6 +511,11 @@ class Broker:
             _answer(unsaved.waiting[0], None)
             await checkpoint()
             unsaved.waiting.popleft()
+
+    @property
+    def path(self) -> Literal["compiled", "plain"]:
+        """How plain sends are served."""
+        return "plain" if self._send.lane is None else "compiled"
 
     def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
         """Serve a request that is decoded to ``SendMessage``, as if it were a send."""

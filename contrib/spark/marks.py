@@ -63,7 +63,8 @@ class Marks:
                 mark.messages += count
                 mark.bytes += part.size
                 mark.stored_at = stored = part.store_timestamp
-                mark.delay_ms += (stored - part.born_timestamp) * count
+                born = sum(part.born_timestamps) if isinstance(part, Run) else part.born_timestamp
+                mark.delay_ms += stored * count - born
                 if part.reconsume_times:
                     mark.retried += count
 

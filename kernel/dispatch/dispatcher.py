@@ -165,7 +165,7 @@ class Dispatcher:
             return
         parts = parts_of(events)
         last = parts[-1]
-        self.dispatched = last.end
+        self.dispatched = last.end if parts is events else max(part.end for part in parts)
         if last.store_timestamp < self.store_timestamp:
             self.on_earlier(parts[0].commit_log_offset)
         self.store_timestamp = last.store_timestamp

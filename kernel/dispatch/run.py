@@ -5,7 +5,7 @@ looks at: the queue wants offsets, sizes and tags codes, the key index wants key
 
 ::
 
-    Run          offsets  [4096, 4320, 4544]      one topic, one queue, one time, records side by side
+    Run          offsets  [4096, 4320, 4544]      one topic, one queue, one time
                  codes    [   0,  212,    0]
                  uniques  [b"7F…00", b"7F…01", b"7F…02"]
     Dispatched   [Run, DispatchEvent, Run]        a sequence of events, of which ``parts_of`` gives the parts
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain, pairwise
+from operator import attrgetter
 from struct import Struct
 from typing import TypeAlias, final, overload
 
@@ -28,14 +30,14 @@ class Run:
 
     Attributes:
         queue_offset: Of the first message; the others follow without a gap.
-        offsets, sizes: Where in the log each record lies.
+        offsets, sizes: Where in the log each record lies; records of other queues may lie between them.
         codes: The tags code of each.
         uniques, keys: The unique key of each, which is ASCII, and the text of its other keys, ``b""`` if there is none.
         texts: The properties of each, as the record has them: two bytes of length, then the text.
     """
 
     __slots__ = (
-        "born_timestamp",
+        "born_timestamps",
         "codes",
         "head_size",
         "keys",
@@ -68,7 +70,7 @@ class Run:
         store_timestamp: int,
         store_host: bytes,
         sys_flag: int,
-        born_timestamp: int,
+        born_timestamps: Sequence[int],
         reconsume_times: int,
     ) -> None:
         self.topic = topic
@@ -85,7 +87,7 @@ class Run:
         self.store_timestamp = store_timestamp
         self.store_host = store_host
         self.sys_flag = sys_flag
-        self.born_timestamp = born_timestamp
+        self.born_timestamps = born_timestamps
         self.reconsume_times = reconsume_times
 
     def __repr__(self) -> str:
@@ -110,7 +112,7 @@ class Run:
     @property
     def size(self) -> int:
         """Bytes of all records together."""
-        return self.end - self.offsets[0]
+        return sum(self.sizes)
 
     @property
     def newest_queue_offset(self) -> int:
@@ -137,7 +139,7 @@ class Run:
             self.sys_flag,
             0,
             parse_properties(text[2:].decode()),
-            self.born_timestamp,
+            self.born_timestamps[number],
             size - self.head_size - len(text),
             self.reconsume_times,
         )
@@ -177,11 +179,18 @@ class Dispatched(Sequence[DispatchEvent]):
         return self._length
 
     def __iter__(self) -> Iterator[DispatchEvent]:
-        for part in self.parts:
-            if isinstance(part, Run):
-                yield from part
-            else:
-                yield part
+        if self._interleaved:
+            return iter(self._in_order())
+        return chain.from_iterable(part if isinstance(part, Run) else (part,) for part in self.parts)
+
+    @property
+    def _interleaved(self) -> bool:
+        """Whether records of one run lie between those of another, as when a peer sends to several queues in turn."""
+        return any(before.end > after.commit_log_offset for before, after in pairwise(self.parts))
+
+    def _in_order(self) -> list[DispatchEvent]:
+        events = chain.from_iterable(part if isinstance(part, Run) else (part,) for part in self.parts)
+        return sorted(events, key=attrgetter("commit_log_offset"))
 
     @overload
     def __getitem__(self, index: int) -> DispatchEvent: ...
@@ -190,7 +199,7 @@ class Dispatched(Sequence[DispatchEvent]):
     def __getitem__(self, index: slice) -> list[DispatchEvent]: ...
 
     def __getitem__(self, index: int | slice) -> DispatchEvent | list[DispatchEvent]:
-        if isinstance(index, slice):
+        if isinstance(index, slice) or self._interleaved:
             return list(self)[index]
         number = index + self._length if index < 0 else index
         if 0 <= number < self._length:
@@ -225,9 +234,17 @@ def count_messages(parts: Sequence[object]) -> int:
 
 
 def count_parts(parts: Sequence[object], messages: int) -> int:
-    """How many of the first parts have so many messages together, or a few more: a run is not divided."""
+    """How many of the first parts have so many messages together, or a few more: neither a run is divided, nor runs
+    whose records lie between each other."""
+    end = 0
     for number, part in enumerate(parts):
-        if messages <= 0:
+        if isinstance(part, Run):
+            if messages <= 0 and part.commit_log_offset >= end:
+                return number
+            end = max(end, part.end)
+            messages -= len(part)
+        elif messages <= 0:
             return number
-        messages -= len(part) if isinstance(part, Run) else 1
+        else:
+            messages -= 1
     return len(parts)

@@ -39,8 +39,9 @@ Columns = tuple[list[bytes], list[int], list[bytes], list[int], list[bytes], lis
 class PlainTexts:
     """What is known of properties without unique key and keys, by their bytes."""
 
-    def __init__(self, concerned: Callable[[], frozenset[str]]) -> None:
+    def __init__(self, concerned: Callable[[], frozenset[str]], not_plain: frozenset[str] = frozenset()) -> None:
         self._concerned = concerned
+        self._not_plain = _CUT_OUT | not_plain
         self._asked: frozenset[str] = frozenset()
         self._codes: dict[bytes, int | None] = {}
         self._usable = True
@@ -67,7 +68,7 @@ class PlainTexts:
         except UnicodeDecodeError:
             properties = {Property.UNIQUE_KEY: ""}
         # A second unique key or second keys would be the ones that count.
-        if self._asked.isdisjoint(properties) and _CUT_OUT.isdisjoint(properties):
+        if self._asked.isdisjoint(properties) and self._not_plain.isdisjoint(properties):
             tags = properties.get(Property.TAGS)
             code = 0 if not tags else java_hash(tags) if len(tags) <= LONGEST_TAG else None
         self._codes[text] = code

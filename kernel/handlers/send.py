@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, final
 from anyio.lowlevel import checkpoint
 
 from verniermq.kernel import hookspecs
+from verniermq.kernel.accel.lane import PlainLane, compiled_lane
 from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, QueueOutOfRange
 from verniermq.kernel.handlers.plainbatch import MOST_MESSAGES, Columns, PlainTexts, split
-from verniermq.kernel.handlers.sendanswer import REGION, send_answer
+from verniermq.kernel.handlers.sendanswer import REGION, batch_fields, send_answer
 from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.maybe import in_turn, then
 from verniermq.kernel.message import LONGEST_TAG, VALUE_END, PendingMessage, SysFlag, parse_properties
 from verniermq.kernel.names import RETRY_PREFIX, Property
-from verniermq.kernel.remoting import Command, Connection
+from verniermq.kernel.remoting import Command, Connection, Handler
 from verniermq.kernel.requests import SendMessage, read_send
 from verniermq.kernel.steps import in_steps
 
@@ -70,6 +71,13 @@ class SendHandler:
             Property.CLUSTER: broker.configuration.broker.cluster,
         }
         self._added_text = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
+        compiled = compiled_lane()
+        own: dict[int, Handler] = {
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+        }
+        self.lane = None if compiled is None else PlainLane(compiled, broker, self._added_text, own)
+        """The compiled way of plain sends, if there is one."""
 
     def register(self, table: HandlerTable) -> None:
         table.serve(RequestCode.SEND_MESSAGE, SendMessage, self.send)
@@ -80,6 +88,8 @@ class SendHandler:
         """These topics changed; look at them anew."""
         for topic in topics:
             self._targets.pop(topic, None)
+            if self.lane is not None:
+                self.lane.forget(topic)
 
     def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
         message, target = self._decode(request, connection)
@@ -131,6 +141,8 @@ class SendHandler:
             return SendTarget(config.queues, config.write_queues, concerned=True)
         target = SendTarget(config.queues, config.write_queues, self._host.topic_is_concerned(topic))
         self._targets[topic] = target
+        if self.lane is not None and not target.concerned and topic not in self._store.tags_coders:
+            self.lane.learn(topic, target.queues)
         return target
 
     def _append(
@@ -230,9 +242,7 @@ class SendHandler:
             for message, one in zip(messages, appended, strict=True):
                 self._broker.note_appended(message, one)
         message_ids = ",".join([one.message_id for one in appended])
-        answer = request.reply(
-            ResponseCode.SUCCESS, _batch_fields(message_ids, head.queue_id, appended[0].queue_offset)
-        )
+        answer = request.reply(ResponseCode.SUCCESS, batch_fields(message_ids, head.queue_id, appended[0].queue_offset))
         return self._confirmed(request, answer, appended[-1]) if self._broker.must_confirm(head.properties) else answer
 
     def _append_run(
@@ -243,7 +253,7 @@ class SendHandler:
             head.topic, head.queue_id, columns, sys_flag=head.sys_flag, born_timestamp=head.born_timestamp,
             born_host=head.born_host, reconsume_times=head.reconsume_times,
         )  # fmt: skip
-        answer = request.reply(ResponseCode.SUCCESS, _batch_fields(run.message_ids, head.queue_id, run.queue_offset))
+        answer = request.reply(ResponseCode.SUCCESS, batch_fields(run.message_ids, head.queue_id, run.queue_offset))
         confirm = self._broker.must_confirm(head.properties)
         return self._confirmed(request, answer, run.event(len(run) - 1)) if confirm else answer
 
@@ -282,16 +292,6 @@ class SendHandler:
             position = end
         if not number:
             raise MessageIllegal("a batch without a message")
-
-
-def _batch_fields(message_ids: str, queue_id: int, queue_offset: int) -> dict[str, str]:
-    return {
-        "msgId": message_ids,
-        "queueId": str(queue_id),
-        "queueOffset": str(queue_offset),
-        "MSG_REGION": REGION,
-        "TRACE_ON": "true",
-    }
 
 
 def _check_tag(properties: Mapping[str, str]) -> None:

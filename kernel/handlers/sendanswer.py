@@ -61,3 +61,14 @@ def send_answer(request: Command, message_id: str, queue_id: int, queue_offset: 
             "TRACE_ON": "true",
         },
     )
+
+
+def batch_fields(message_ids: str, queue_id: int, queue_offset: int) -> dict[str, str]:
+    """The fields of the answer to a batch; the ids have commas between them."""
+    return {
+        "msgId": message_ids,
+        "queueId": str(queue_id),
+        "queueOffset": str(queue_offset),
+        "MSG_REGION": REGION,
+        "TRACE_ON": "true",
+    }

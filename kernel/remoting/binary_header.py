@@ -49,6 +49,11 @@ _key_bytes: dict[str, bytes] = {}
 """The same bytes by the key, for writing."""
 
 
+def language_number(language: str) -> int:
+    """What a header has for a language; that of ``OTHER`` for one without a number."""
+    return _LANGUAGE_NUMBERS.get(language, 7)
+
+
 def decode_binary_header(raw: bytes) -> Header:
     """Read a header.
 
@@ -157,7 +162,7 @@ def encode_binary_header(
     ext_bytes = b"".join(entries)
     fixed = _pack_fixed(
         code & 0xFFFF,
-        _LANGUAGE_NUMBERS.get(language, 7),
+        language_number(language),
         version & 0xFFFF,
         opaque,
         flag,

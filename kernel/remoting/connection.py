@@ -25,7 +25,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast, final
+from typing import Any, Final, Protocol, TypeAlias, cast, final
 
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import Busy, ConnectionLost, RequestRefused, RequestTimeout
@@ -63,6 +63,19 @@ LARGE: Final = 128 * 1024
 NO_HANDLERS: Final[Mapping[int, Handler]] = {}
 
 
+class Lane(Protocol):
+    """A quick way for some requests."""
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """Those that it may serve."""
+        ...
+
+    def take(self, data: bytes, connection: Connection) -> tuple[int, bytes]:
+        """Serve the frames that ``data`` begins with: where the first one begins that is left, and what is answered."""
+        ...
+
+
 @final
 class Connection:
     """One peer. The server and :func:`~verniermq.kernel.remoting.client.connect` make these.
@@ -72,6 +85,7 @@ class Connection:
         on_close: Called once each, in order, when the connection is gone.
         guards, observers: Asked before and told after each request. The lists may change at any time.
         unsupported: Serves requests that have no handler.
+        lane: Sees bytes before the decoder does, and serves what it can.
         sift: On a connection that we opened: sees bytes before the decoder does, and returns what it leaves to it.
         peer_address: ``10.0.0.5:43210`` or ``[2001:db8::5]:43210``.
         packed_host: The same as a record keeps it, see :func:`~verniermq.kernel.message.pack_host`.
@@ -92,6 +106,7 @@ class Connection:
         accepted: bool = False,
         on_open: Callable[[Connection], None] | None = None,
         turn: Turn | None = None,
+        lane: Lane | None = None,
     ) -> None:
         limits = limits or RemotingLimits()
         loop = asyncio.get_running_loop()
@@ -105,6 +120,7 @@ class Connection:
         self.on_open = on_open
         self.on_close: list[Callable[[Connection], None]] = []
         self.sift: Callable[[bytes], bytes] | None = None
+        self.lane = lane
         self.peer_address = ""
         self.packed_host = bytes(8)
         self.attributes: dict[str, Any] = {}
@@ -139,6 +155,7 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_full = False
         """As many requests are being worked on as may be."""
+        self._last_code = 0
         self._gone = asyncio.Event()
 
     def as_protocol(self) -> asyncio.Protocol:
@@ -220,10 +237,33 @@ class Connection:
 
     def decode(self, data: bytes) -> None:
         """Turn bytes into requests, and into answers to ours."""
+        if self.lane is not None:
+            data = self._through_lane(data)
         requests = self._decoder.feed(data)
         self._requests = self._requests + requests if self._requests else requests
         if self._decoder.error is not None:
             self._unsettled = True
+
+    def _through_lane(self, data: bytes) -> bytes:
+        """Have the lane serve the requests that it can, up to the first other one; return what is left.
+
+        Not before requests that wait, not for a peer that does not read, not past guards and observers, and not for one
+        whose last request was nothing for it.
+        """
+        if (
+            self.lane is None or self._last_code not in self.lane.codes or self._requests or self._waits or self._paused
+            or self.closed or self._is_full or self.guards or self.observers
+        ):  # fmt: skip
+            return data
+        whole = self._decoder.join(data)
+        if whole is None:
+            return data
+        end, answers = self.lane.take(whole, self)
+        if answers:
+            self._parts.append(answers)
+            self._turn.answered += len(answers)
+            self._flush_soon(len(answers))
+        return whole[end:]
 
     def serve(self) -> None:
         """Answer the requests, onto what is written when the turn ends. Each message comes through here."""
@@ -243,6 +283,7 @@ class Connection:
             if flag & RESPONSE_FLAG:
                 self._responses.take(command)
                 continue
+            self._last_code = command.code
             self.language = command.language
             self.version = command.version
             self.binary = command.binary

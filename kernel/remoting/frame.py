@@ -54,6 +54,17 @@ class FrameDecoder:
             self._unfinished.clear()
         return commands
 
+    def join(self, chunk: bytes) -> bytes | None:
+        """The unfinished frame with the chunk behind it, to be fed instead of it; ``None`` if that is not all of it."""
+        if not self._needed:
+            return chunk
+        if len(self._unfinished) + len(chunk) < self._needed or self.error is not None:
+            return None
+        whole = b"".join((self._unfinished, chunk))
+        self._unfinished.clear()
+        self._needed = 0
+        return whole
+
     def _finish(self, chunk: bytes, commands: list[Command]) -> int:
         """Complete the unfinished frame; say how many bytes of the chunk that took."""
         start = 0

@@ -25,7 +25,7 @@ import attrs
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import ListenFailed, RequestRefused
 from verniermq.kernel.remoting.command import Command
-from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Guard, Handler, Observer
+from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Guard, Handler, Lane, Observer
 from verniermq.kernel.remoting.inprocess import connect_in_process
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.listener import Listener
@@ -49,6 +49,7 @@ class RemotingServer:
     limits: RemotingLimits = attrs.Factory(RemotingLimits)
     guards: Sequence[Guard] = ()
     observers: Sequence[Observer] = ()
+    lane: Lane | None = None
     unsupported: Handler | None = None
     on_connect: Callable[[Connection], None] | None = None
     on_disconnect: Callable[[Connection], None] | None = None
@@ -194,6 +195,7 @@ class RemotingServer:
             accepted=True,
             on_open=self._admit,
             turn=self._turn,
+            lane=self.lane,
         )
 
     def _admit(self, connection: Connection) -> None:

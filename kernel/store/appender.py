@@ -176,8 +176,8 @@ class Appender:
         log.write(prefix, b"".join(parts))
         run = Run(
             topic, queue_id, queue.next_offset, offsets, sizes, codes, uniques, keys, texts, head_size=more,
-            store_timestamp=now, store_host=store_host, sys_flag=sys_flag, born_timestamp=born_timestamp,
-            reconsume_times=reconsume_times,
+            store_timestamp=now, store_host=store_host, sys_flag=sys_flag,
+            born_timestamps=[born_timestamp] * len(sizes), reconsume_times=reconsume_times,
         )  # fmt: skip
         queue.next_offset = queue_offset
         pending = self._dispatcher.pending
@@ -185,6 +185,21 @@ class Appender:
         if len(pending) == 1:
             self._on_first()
         return run
+
+    def append_encoded(self, records: bytes, runs: Sequence[Run]) -> None:
+        """Put records at the end that were encoded for that place, all or none; ``runs`` are of different queues.
+
+        Raises:
+            StoreNotWritable: the disk has no room.
+        """
+        self._log.write(records[:BLANK_SIZE], records[BLANK_SIZE:])
+        for run in runs:
+            self._queues[run.topic, run.queue_id].next_offset += len(run)
+        pending = self._dispatcher.pending
+        is_first = not pending
+        pending.extend(runs)
+        if is_first:
+            self._on_first()
 
     def _encode_batch(
         self, messages: Sequence[PendingMessage], now: int, offset: int

@@ -304,6 +304,29 @@ class Store:
         """Where the last whole record ends: after :meth:`append_raw`, parts of another may follow."""
         return self._copy.parsed
 
+    @property
+    def takes_encoded(self) -> bool:
+        """Whether records may be appended that are encoded already: nothing refuses writes, and no answer waits."""
+        return self._appender.refusal is None and not self._flusher.synchronous
+
+    @property
+    def room(self) -> int:
+        """Bytes that can be appended before the log has to be asked for more."""
+        return self._log.room - self._log.end
+
+    @property
+    def queue_table(self) -> dict[tuple[str, int], ConsumeQueue]:
+        """The queues in use, by topic and number."""
+        return self._queues
+
+    def append_encoded(self, records: bytes, runs: Sequence[Run]) -> None:
+        """Put records at the log's end that were encoded for it and fit into :attr:`room`, all of them or none.
+
+        Raises:
+            StoreNotWritable: the disk has no room.
+        """
+        self._appender.append_encoded(records, runs)
+
     def _dispatch_soon(self) -> None:
         """The first append of a turn: have the turn's messages dispatched at its end."""
         try:

@@ -20,6 +20,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -188,11 +189,15 @@ class Index:
         Raises:
             OSError: the disk has no room. What was added before is kept, and ``done`` says how far that is.
         """
-        done = self.done
+        first = done = self.done
         keys: list[tuple[int, int, int]] = []
         for message in messages:
             if isinstance(message, Run):
-                keys += [key for key in keys_of_run(message) if key[1] >= done]
+                found = keys_of_run(message)
+                is_behind = message.commit_log_offset >= done
+                keys += found if is_behind else [key for key in found if key[1] >= first]
+                if not is_behind:
+                    keys.sort(key=itemgetter(1))  # records of several runs may lie between each other
                 done = max(done, message.end)
                 continue
             offset = message.commit_log_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -185,6 +186,7 @@ def test_a_broker_says_where_it_is_and_stops_when_told(tmp_path: Path) -> None:
     assert addresses["namesrv"] in printed
     assert str(tmp_path / "store") in printed
     assert "reachable from this machine only" in printed
+    assert re.search(r"^path +(compiled|plain)$", printed, re.MULTILINE)
     assert "verniermq send greetings" in printed
     assert not (tmp_path / "store" / "abort").exists()
 

@@ -21,7 +21,7 @@ def unique_key(number: int) -> str:
 
 def plain_properties(number: int, chance: random.Random) -> str:
     keys = f"KEYS\x01order-{number} k{number % 7}\x02" if chance.random() < 0.5 else ""
-    tags = f"TAGS\x01{chance.choice(['paid', 'Größe', 'a'])}\x02" if chance.random() < 0.5 else ""
+    tags = f"TAGS\x01{chance.choice(['paid', 'due', 'a'])}\x02" if chance.random() < 0.5 else ""
     wait = "WAIT\x01true\x02" if chance.random() < 0.8 else ""
     return f"{keys}{tags}UNIQ_KEY\x01{unique_key(number)}\x02{wait}"
 
@@ -35,6 +35,7 @@ def odd_properties(number: int, chance: random.Random) -> str:
             unique[:-1],
             f"KEYS\x01a  b c\x02TAGS\x01\x02\x02x\x01y\x01z\x02{unique}",
             f"KEYS\x01中文 b\x02{unique}",
+            f"TAGS\x01Größe\x02{unique}",
             f"TAGS\x01数\x02{unique}KEYS\x01\x02",
             f"{unique}{unique}",
             f"UNIQ_KEY\x01\x02{unique}",
@@ -74,8 +75,9 @@ def batch_body(number: int, chance: random.Random, *, odd: float = 0.0, most: in
 
 
 def frame(
-    number: int, code: int, text: str, body: bytes, chance: random.Random, *, odd: bool = False, oneway: bool = False
-) -> bytes:
+    number: int, code: int, text: str, body: bytes, chance: random.Random, *, odd: bool = False, oneway: bool = False,
+    binary: float = 0.25,
+) -> bytes:  # fmt: skip
     fields = {
         "a": "producers", "b": chance.choice(TOPICS), "c": "TBW102", "d": "4", "e": str(chance.randrange(4)), "f": "0",
         "g": str(1_700_000_000_000 + number), "h": "0", "i": text, "j": "0", "k": "false",
@@ -91,7 +93,7 @@ def frame(
         if chance.random() < 0.1:
             del fields[chance.choice("begj")]
     flag = 2 if oneway else 0
-    if chance.random() < 0.25:
+    if chance.random() < binary:
         command = Command(code, number, flag, fields, language="JAVA", version=479, body=body, binary=True)
         return command.encode()
     members: list[tuple[str, object]] = [
@@ -109,31 +111,36 @@ def frame(
     return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
 
 
-def mixed(seed: int, count: int) -> Iterator[bytes]:
-    """So many frames: mostly plain, some odd, some refused."""
+def mixed(seed: int, count: int, *, plain: float = 0.6, binary: float = 0.25) -> Iterator[bytes]:
+    """So many frames: such a share of them plain, the others odd or refused; such a share with a binary header."""
     chance = random.Random(seed)
     for number in range(0, count * 64, 64):
         kind = chance.random()
         text = plain_properties(number, chance)
         body = chance.randbytes(chance.choice([0, 16, 128, 1024, 5000]))
-        if kind < 0.35:
-            yield frame(number, SEND, text, body, chance)
-        elif kind < 0.6:
-            yield frame(number, BATCH, text, batch_body(number, chance), chance)
-        elif kind < 0.65:
-            yield frame(number, chance.choice([SEND, BATCH]), text, batch_body(number, chance), chance, oneway=True)
+        some = batch_body(number, chance, most=4)
+        either = chance.choice([SEND, BATCH])
+        if kind < plain:
+            kind = chance.random()
+            if kind < 0.55:
+                yield frame(number, SEND, text, body, chance, binary=binary)
+            elif kind < 0.9:
+                yield frame(number, BATCH, text, batch_body(number, chance), chance, binary=binary)
+            else:
+                yield frame(number, either, text, some, chance, oneway=True, binary=binary)
+            continue
+        kind = chance.random()
+        if kind < 0.25:
+            yield frame(number, SEND, odd_properties(number, chance), body, chance, binary=binary)
+        elif kind < 0.5:
+            odd = batch_body(number, chance, odd=0.1, most=6)
+            yield frame(number, BATCH, odd_properties(number, chance), odd, chance, binary=binary)
         elif kind < 0.75:
-            yield frame(number, SEND, odd_properties(number, chance), body, chance)
-        elif kind < 0.85:
-            yield frame(number, BATCH, text, batch_body(number, chance, odd=0.1, most=6), chance)
-        elif kind < 0.93:
-            yield frame(
-                number, chance.choice([SEND, BATCH]), text, batch_body(number, chance, most=4), chance, odd=True
-            )
-        elif kind < 0.96:
-            damaged = bytearray(batch_body(number, chance, most=4))
+            yield frame(number, either, text, some, chance, odd=True, binary=binary)
+        elif kind < 0.9:
+            damaged = bytearray(some)
             damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
-            yield frame(number, BATCH, text, bytes(damaged), chance)
+            yield frame(number, BATCH, text, bytes(damaged), chance, binary=binary)
         else:
             yield Command(chance.choice([30, 34, 999]), number, 0, {"topic": "orders", "queueId": "1"}).encode()
 

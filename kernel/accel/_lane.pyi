@@ -1,0 +1,46 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+class Topic:
+    def __init__(self, name: str, queues: int, field: bytes) -> None: ...
+
+class Column:
+    topic: str
+    queue_id: int
+    first: int
+    offsets: list[int]
+    sizes: list[int]
+    codes: list[int]
+    uniques: list[bytes]
+    keys: list[bytes]
+    texts: list[bytes]
+    born: list[int]
+    head_size: int
+
+class Lane:
+    def __init__(
+        self,
+        topics: dict[bytes, Topic],
+        queues: dict[tuple[str, int], Any],
+        sends: Any,
+        batches: Any,
+        added: bytes,
+        reply: Callable[[int, bool, Sequence[int], int, int, str | None], bytes],
+        *,
+        longest_frame: int,
+        longest_header: int,
+        largest: int,
+        most: int,
+    ) -> None: ...
+    def take(
+        self,
+        data: bytes,
+        offset: int,
+        room: int,
+        born_host: bytes,
+        store_host: bytes,
+        now: int,
+        language: bytes,
+        version: int,
+        binary: bool,
+    ) -> tuple[int, bytes, bytes, Sequence[Column]]: ...

@@ -1,0 +1,130 @@
+"""Plain sends on their compiled way: when they may take it, and what becomes of what it makes.
+
+::
+
+    chunk of bytes ──> _lane.pyx ──> records ──> the log, in one write
+                          │    └──> columns ──> runs, dispatched at the end of the turn
+                          │    └──> answers ──> the connection
+                          └─ a frame that is not plain, and all behind it ──> frame.py, send.py …
+
+What is plain: SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE of ASCII, to a topic that is known and concerns no plugin, with
+properties that concern none, a unique key, no system flag, from a peer with an IPv4 address. While the disk or other
+brokers have to confirm, while a plugin hears of appended messages or stands before the handlers, or while the store
+takes no writes, nothing is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from verniermq.kernel import hookspecs
+from verniermq.kernel.codes import ResponseCode
+from verniermq.kernel.commitlog.record import MAGIC_V1, topic_field
+from verniermq.kernel.dispatch.event import in_hex
+from verniermq.kernel.dispatch.run import Run
+from verniermq.kernel.errors import StoreNotWritable
+from verniermq.kernel.handlers.plainbatch import PlainTexts
+from verniermq.kernel.handlers.sendanswer import batch_fields, send_answer
+from verniermq.kernel.names import Property
+from verniermq.kernel.remoting import Command, Connection, Handler
+from verniermq.kernel.remoting.binary_header import language_number
+
+if TYPE_CHECKING:
+    from verniermq.kernel.broker import Broker
+
+PURE: Final = "VERNIERMQ_PURE"
+"""The environment variable that keeps a broker from using what is compiled."""
+
+
+def compiled_lane() -> Any | None:
+    """The compiled module; ``None`` if it was not built, or is not wanted."""
+    if os.environ.get(PURE, "") not in ("", "0"):
+        return None
+    try:
+        from verniermq.kernel.accel import _lane
+    except ImportError:
+        return None
+    return _lane
+
+
+class PlainLane:
+    """The compiled way of one broker."""
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return self._codes
+
+    def __init__(self, compiled: Any, broker: Broker, added: str, own: Mapping[int, Handler]) -> None:
+        """``own`` are the handlers that it does the work of; where another one serves, it does not."""
+        store = broker.store
+        self._own = {int(code): handler for code, handler in own.items()}
+        self._codes = frozenset(self._own)
+        self._store = store
+        self._now = broker.clock.now_ms
+        self._appended = broker.host.calls(hookspecs.messages_appended)
+        self._confirming = broker.host.calls(hookspecs.confirm_append)
+        self._topic = compiled.Topic
+        self._topics: dict[bytes, Any] = {}
+        host, limits = broker.host, broker.configuration.remoting
+        self._lane = compiled.Lane(
+            self._topics,
+            store.queue_table,
+            PlainTexts(lambda: host.concerned_properties, not_plain=frozenset({Property.REGION})),
+            PlainTexts(lambda: host.concerned_properties),
+            added.encode(),
+            self._reply,
+            longest_frame=limits.max_frame_size - 4,
+            longest_header=min(limits.max_header_size, 0xFFFFFF),
+            largest=store.settings.max_message_size,
+            most=store.settings.max_batch,
+        )
+
+    def learn(self, topic: str, queues: int) -> None:
+        """Messages to this topic concern no plugin."""
+        magic, field = topic_field(topic)
+        if topic.isascii() and magic == MAGIC_V1 and not topic.startswith("%"):
+            self._topics[topic.encode()] = self._topic(topic, queues, field)
+
+    def forget(self, topic: str) -> None:
+        self._topics.pop(topic.encode(), None)
+
+    def take(self, data: bytes, connection: Connection) -> tuple[int, bytes]:
+        """Serve the plain frames that ``data`` begins with; say where they end, and what is answered to them."""
+        store = self._store
+        if not store.takes_encoded or self._appended or self._confirming:
+            return 0, b""
+        if any(connection.handlers.get(code) != handler for code, handler in self._own.items()):
+            return 0, b""  # a plugin stands before them
+        binary = connection.binary
+        language = bytes((language_number(connection.language),)) if binary else connection.language.encode()
+        now, store_host, start = self._now(), store.store_host, store.end
+        end, records, answers, columns = self._lane.take(
+            data, start, store.room, connection.packed_host, store_host, now, language, connection.version, binary
+        )
+        if not records:
+            return 0, b""
+        runs = [
+            Run(
+                column.topic, column.queue_id, column.first, column.offsets, column.sizes, column.codes, column.uniques,
+                column.keys, column.texts, head_size=column.head_size, store_timestamp=now, store_host=store_host,
+                sys_flag=0, born_timestamps=column.born, reconsume_times=0,
+            )
+            for column in columns
+        ]  # fmt: skip
+        try:
+            store.append_encoded(records, runs)
+        except StoreNotWritable:
+            return 0, b""  # nothing was written; each of them is told why
+        return end, answers
+
+    def _reply(
+        self, opaque: int, binary: bool, offsets: Sequence[int], queue_id: int, queue_offset: int, unique: str | None
+    ) -> bytes:
+        host = in_hex(self._store.store_host)
+        ids = ",".join([f"{host}{offset:016X}" for offset in offsets])
+        request = Command(0, opaque, binary=binary)
+        if unique is not None:
+            return bytes(send_answer(request, ids, queue_id, queue_offset, unique).encode())
+        return bytes(request.reply(ResponseCode.SUCCESS, batch_fields(ids, queue_id, queue_offset)).encode())

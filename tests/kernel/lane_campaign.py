@@ -1,0 +1,155 @@
+"""The compiled lane beside the chain in Python, for as long as one likes: ``make lane-campaign``.
+
+Two kinds of rounds, each with a seed of its own, each on two brokers, one of them without the lane:
+
+- mixed: streams of frames as clients send them and as nobody would, cut into chunks anywhere;
+- mutated: single frames with bytes changed, put in and taken out, most of them with their lengths put right again.
+
+Log, queues, key index and answers have to be equal, byte by byte. A round that fails prints its kind and seed;
+``--kind mixed --seed 7 --rounds 1`` runs it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import click
+import pytest
+
+from tests.kernel import frames
+from tests.kernel.test_lane import Counting, meet
+from tests.kernel.twins import Twin, twin
+from verniermq.kernel.accel.lane import compiled_lane
+from verniermq.kernel.handlers import send
+
+MIXED = 1000
+MUTATED = 10_000
+PIECES = (
+    b"\\u0001", b"\\u0002", b"\\", b'"', b",", b"\x01", b"\x02", b"0", b"-", b"\\ud800", b"\xe4\xb8\xad", b"\xff", b"{",
+    b"}", b":", b"\\u00011\\u0002", b"DELAY\\u00011\\u0002", b"KEYS\x01a b\x02", b"UNIQ_KEY\x01", b"\x00", b"\x7f",
+    b" ",
+)  # fmt: skip
+
+
+def mutated(seed: int, count: int) -> Iterator[bytes]:
+    """Single frames, most of them with something wrong."""
+    chance = random.Random(seed)
+    for number in range(0, count * 8, 8):
+        binary = float(chance.random() < 0.3)
+        text = frames.plain_properties(number, chance)
+        if chance.random() < 0.6:
+            whole = frames.frame(number, frames.SEND, text, b"x" * 20, chance, binary=binary)
+        else:
+            body = b"".join(
+                frames.element(b"y" * chance.randrange(9), frames.plain_properties(number + i, chance).encode())
+                for i in range(chance.randrange(1, 4))
+            )
+            whole = frames.frame(number, frames.BATCH, text, body, chance, binary=binary)
+        data = bytearray(whole)
+        header = int.from_bytes(data[5:8], "big")
+        body_size = len(data) - 8 - header
+        for _ in range(chance.choice([0, 1, 1, 1, 2, 4])):
+            at = chance.randrange(8, 8 + header) if chance.random() < 0.6 else chance.randrange(len(data))
+            kind = chance.randrange(6)
+            if kind == 0:
+                data[at] = chance.randrange(256)
+            elif kind == 1:
+                data[at] ^= 1 << chance.randrange(8)
+            elif kind == 2:
+                data[at:at] = chance.choice(PIECES)
+            elif kind == 3:
+                del data[at : at + chance.randrange(1, 4)]
+            elif kind == 4:
+                data[at] = chance.choice(b'{}[]":,\\0123456789abefghijn')
+            else:
+                data[at:at] = data[at : at + chance.randrange(1, 9)]
+            if len(data) < 9:
+                break
+        if chance.random() < 0.9 and len(data) >= 8:  # so that the inside is reached
+            inside = max(len(data) - 8 - body_size, 0)
+            data[0:4] = (len(data) - 4).to_bytes(4, "big")
+            data[4:8] = (inside & 0xFFFFFF | whole[4] << 24).to_bytes(4, "big")
+        yield bytes(data)
+
+
+def headers(answers: bytes) -> bytes:
+    """Answers without their bodies: what was mutated into another request may be answered with times and ports."""
+    kept, start = b"", 0
+    while start < len(answers):
+        length, header = (
+            int.from_bytes(answers[start : start + 4], "big"),
+            int.from_bytes(answers[start + 5 : start + 8], "big"),
+        )
+        kept += answers[start + 4 : start + 8 + header]
+        start += 4 + length
+    return kept
+
+
+async def _give_mutated(one: Twin, seed: int, count: int, digest: hashlib._Hash) -> None:
+    chance = random.Random(seed)
+    for number, data in enumerate(mutated(seed, count)):
+        connection = one.connection
+        if connection.closed or connection._decoder._needed or number % 50 == 0:
+            one.connect()  # what is unfinished would eat the next one
+        binary = data[4:5] == b"\x01"
+        good = frames.frame(7, frames.SEND, "UNIQ_KEY\x01U1\x02", b"", random.Random(1), binary=float(binary))
+        if connection.closed or (connection.language, connection.version, connection.binary) != ("JAVA", 479, binary):
+            digest.update(headers(await one.give(good)))
+        digest.update(headers(await one.give(good + data if chance.random() < 0.3 else data)))
+        digest.update(b"closed" if one.connection.closed else b"open")
+
+
+async def _round(kind: str, seed: int, *, compiled: bool) -> tuple[dict[str, str], float]:
+    """Digests of all that a broker leaves, and the share of the bytes that the lane served."""
+    chance = random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        if not compiled:
+            patch.setattr(send, "compiled_lane", lambda: None)
+        async with twin(Path(folder), patch) as one:
+            counting = Counting(one) if compiled else None
+            await meet(one)
+            answers = hashlib.sha256()
+            if kind == "mixed":
+                plain, binary = chance.choice([0.6, 0.97, 0.995]), chance.choice([0.0, 0.1, 1.0])
+                for chunk in frames.in_chunks(frames.mixed(seed, MIXED, plain=plain, binary=binary), seed):
+                    answers.update(await one.give(chunk))
+            else:
+                await _give_mutated(one, seed, MUTATED, answers)
+            left = {name: hashlib.sha256(data).hexdigest() for name, data in one.left().items()}
+            share = 0.0 if counting is None else counting.bytes / max(counting.given, 1)
+            return {"answers": answers.hexdigest(), **left}, share
+
+
+@click.command(help=__doc__)
+@click.option("--kind", type=click.Choice(["both", "mixed", "mutated"]), default="both", show_default=True)
+@click.option("--rounds", default=100, show_default=True, help="Of each kind.")
+@click.option("--seed", default=None, type=int, help="Of the first round; drawn if it is not given.")
+def main(kind: str, rounds: int, seed: int | None) -> None:
+    if compiled_lane() is None:
+        raise click.ClickException("the lane is not compiled: make fast")
+    logging.disable(logging.CRITICAL)
+    first = random.randrange(2**31) if seed is None else seed
+    began = time.monotonic()
+    for number in range(rounds):
+        for each in ("mixed", "mutated") if kind == "both" else (kind,):
+            with_lane, share = anyio.run(lambda: _round(each, first + number, compiled=True))  # noqa: B023
+            without, _ = anyio.run(lambda: _round(each, first + number, compiled=False))  # noqa: B023
+            if with_lane != without:
+                differing = sorted(name for name in {*with_lane, *without} if with_lane.get(name) != without.get(name))
+                raise click.ClickException(f"{each} round with seed {first + number} differs in {', '.join(differing)}")
+            count = MIXED if each == "mixed" else MUTATED
+            click.echo(
+                f"{each:8} seed {first + number}: {count} frames equal, {share:.0%} of their bytes by the lane, "
+                f"{(number + 1) * count} in {time.monotonic() - began:.0f} s"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The compiled lane leaves the bytes that the chain in Python leaves: log, queues, key index and answers.
+
+Without the compiled module (``make fast``) there is nothing to compare, and these tests are left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from tests.kernel import frames
+from tests.kernel.twins import Twin, twin
+from verniermq.kernel.accel import lane
+from verniermq.kernel.handlers import send
+from verniermq.kernel.remoting import Command, Connection, Handler
+
+pytestmark = pytest.mark.anyio
+
+compiled_only = pytest.mark.skipif(
+    lane.compiled_lane() is None, reason="the lane is not compiled; make fast compiles it"
+)
+
+FRAMES = 600
+
+
+class Counting:
+    """A lane that counts what it served."""
+
+    def __init__(self, one: Twin) -> None:
+        assert one.broker.server.lane is not None
+        self.bytes = self.given = 0
+        self._lane = one.broker.server.lane
+        self.codes = self._lane.codes
+        one.broker.server.lane = self
+        one.connect()
+
+    def take(self, data: bytes, connection: Any) -> tuple[int, bytes]:
+        end, answers = self._lane.take(data, connection)
+        self.bytes += end
+        self.given += len(data)
+        return end, answers
+
+
+async def meet(one: Twin) -> None:
+    """Have each topic and each of its queues, as after a while."""
+    for number, topic in enumerate(frames.TOPICS):
+        for queue in range(4):
+            fields = {
+                "a": "producers", "b": topic, "c": "TBW102", "d": "4", "e": str(queue), "f": "0", "g": "1", "h": "0",
+                "i": f"UNIQ_KEY\x01{frames.unique_key(number)}\x02",
+            }  # fmt: skip
+            await one.give(frames.Command(frames.SEND, 1, 0, fields, language="JAVA", version=479).encode())
+
+
+async def outcome(
+    folder: Path, patch: pytest.MonkeyPatch, chunks: Iterator[bytes], *, compiled: bool
+) -> tuple[list[bytes], dict[str, bytes], float]:
+    """What is answered to each chunk, what is left behind, and how much of it the lane served."""
+    if not compiled:
+        patch.setattr(send, "compiled_lane", lambda: None)
+    async with twin(folder, patch) as one:
+        assert (one.broker._send.lane is not None) == compiled
+        counting = Counting(one) if compiled else None
+        await meet(one)
+        answers = [await one.give(chunk) for chunk in chunks]
+        share = 0.0 if counting is None else counting.bytes / counting.given
+        return answers, one.left(), share
+
+
+@compiled_only
+@pytest.mark.parametrize(("plain", "binary"), [(0.995, 0.0), (0.995, 1.0), (0.6, 0.2)])
+async def test_a_stream_of_sends_leaves_the_same_on_both_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: float, binary: float
+) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)  # shown when it fails
+    found = {}
+    for compiled in (True, False):
+        with monkeypatch.context() as patch:
+            chunks = frames.in_chunks(frames.mixed(seed, FRAMES, plain=plain, binary=binary), seed)
+            found[compiled] = await outcome(tmp_path / str(compiled), patch, chunks, compiled=compiled)
+
+    (answers, left, share), (plain_answers, plain_left, _) = found[True], found[False]
+    assert answers == plain_answers
+    assert left.keys() == plain_left.keys()
+    for name, data in left.items():
+        assert data == plain_left[name], name
+    assert share > (0.3 if plain > 0.9 else 0.01)
+
+
+def plain_send(number: int) -> bytes:
+    return frames.frame(
+        number, frames.SEND, frames.plain_properties(number, random.Random(1)), b"x", random.Random(1), binary=0
+    )
+
+
+@asynccontextmanager
+async def counted(folder: Path, patch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[tuple[Twin, Counting]]:
+    """A broker that has its topics, and a count of what the lane serves."""
+    async with twin(folder, patch, **settings) as one:
+        counting = Counting(one)
+        await meet(one)
+        await one.give(plain_send(1))
+        counting.bytes = 0
+        yield one, counting
+
+
+@compiled_only
+async def test_plain_sends_take_the_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with counted(tmp_path, monkeypatch) as (one, counting):
+        sends = b"".join(map(plain_send, range(10)))
+        answers = await one.give(sends)
+
+        assert counting.bytes == len(sends)
+        assert answers.count(b'"code":0') == 10
+        assert one.broker.path == "compiled"
+
+
+@compiled_only
+@pytest.mark.parametrize("settings", [{"store__flush": "sync"}, {"plugins__enable": ["acl"]}])
+async def test_while_somebody_has_to_confirm_or_is_asked_nothing_is_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    async with counted(tmp_path, monkeypatch, **settings) as (one, counting):
+        await one.give(plain_send(2))
+
+        assert counting.bytes == 0
+
+
+@compiled_only
+async def test_a_store_that_refuses_writes_says_so_on_every_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with counted(tmp_path, monkeypatch) as (one, counting):
+        one.broker.store.refuse_writes("the disk is full")
+        answer = await one.give(plain_send(2))
+
+        assert b"the disk is full" in answer
+        assert counting.bytes == 0
+        one.broker.store.refuse_writes(None)
+        await one.give(plain_send(3))
+        assert counting.bytes > 0
+
+
+@compiled_only
+async def test_a_disk_without_room_leaves_nothing_of_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with counted(tmp_path, monkeypatch) as (one, counting):
+        log, end = one.broker.store._log, one.broker.store.end
+        log._by_call = True
+        full = OSError(errno.ENOSPC, "No space left on device")
+        monkeypatch.setattr(log, "_write_by_call", Mock(side_effect=full))
+        answer = await one.give(plain_send(2) + plain_send(3))
+
+        assert answer.count(b"cannot grow") == 2
+        assert (one.broker.store.end, counting.bytes) == (end, 0)
+        monkeypatch.undo()
+
+
+@compiled_only
+async def test_a_topic_that_was_deleted_is_unknown_to_the_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with counted(tmp_path, monkeypatch) as (one, counting):
+        one.broker._send.forget_targets(frames.TOPICS)
+        await one.give(plain_send(2))
+        assert counting.bytes == 0
+
+        await one.give(plain_send(3))
+        assert counting.bytes > 0
+
+
+@compiled_only
+async def test_what_a_plugin_stands_before_is_not_for_the_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with counted(tmp_path, monkeypatch) as (one, counting):
+        seen = []
+
+        def see(handler: Handler, request: Command, connection: Connection) -> Any:
+            seen.append(request.code)
+            return handler(request, connection)
+
+        release = one.broker.intercept({frames.SEND: see})
+        await one.give(plain_send(2))
+        assert (seen, counting.bytes) == ([frames.SEND], 0)
+
+        release()
+        await one.give(plain_send(3))
+        assert counting.bytes > 0
+
+
+@pytest.mark.parametrize(("value", "pure"), [("1", True), ("0", False), ("", False)])
+def test_an_environment_variable_keeps_a_broker_from_what_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, value: str, pure: bool
+) -> None:
+    built = lane.compiled_lane()
+    monkeypatch.setenv("VERNIERMQ_PURE", value)
+
+    assert lane.compiled_lane() is (None if pure else built)
+
+
+async def test_a_broker_says_which_way_plain_sends_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERNIERMQ_PURE", "1")
+    async with twin(tmp_path, monkeypatch) as one:
+        assert one.broker.path == "plain"
+        assert one.broker.server.lane is None
