@@ -20,9 +20,11 @@ import anyio
 import click
 import orjson
 
+from verniermq.cli.logs import set_up_logging
 from verniermq.cli.options import config_options, configuration_from
 from verniermq.cli.process import collect_garbage_rarely, description, raise_descriptor_limit
-from verniermq.cli.progress import progress_of, terminal
+from verniermq.cli.progress import progress_of
+from verniermq.cli.sdnotify import Notifier
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import CONFIG_VARIABLE, Configuration
 from verniermq.kernel.host.permissions import open_to_anybody
@@ -75,7 +77,7 @@ def broker(
         broker__name=name, broker__host=host, broker__port=port, namesrv__port=namesrv_port, store__path=store,
     )  # fmt: skip
     configuration = read()
-    _set_up_logging(configuration.log.level.upper())
+    set_up_logging(configuration.log.level.upper(), configuration.log.format)
     raise_descriptor_limit()
     given = config_path or os.environ.get(CONFIG_VARIABLE)
     if given and (how := open_to_anybody(Path(given))) is not None:
@@ -100,23 +102,16 @@ async def _run(
             click.echo(_banner(running, time.perf_counter() - started), err=True)
             if ready_file is not None:
                 _write_ready_file(ready_file, running)
+            notifier = Notifier()
+            notifier.tell(f"READY=1\nSTATUS=serving {running.address}")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_wait_for_signal, signals, running)
+                tasks.start_soon(notifier.keep_alive)
                 await running.stop_requested.wait()
                 tasks.cancel_scope.cancel()
+            notifier.tell("STOPPING=1")
     if running.stop_reason:
         raise click.ClickException(running.stop_reason)
-
-
-def _set_up_logging(level: str) -> None:
-    """Coloured for a person; one line per event, with everything in it, for a file or a collector."""
-    if sys.stderr.isatty():
-        from rich.logging import RichHandler
-
-        handler: logging.Handler = RichHandler(console=terminal(), show_path=False)
-        logging.basicConfig(level=level, format="%(message)s", handlers=[handler])
-    else:
-        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 async def _wait_for_signal(signals: AsyncIterator[signal.Signals], running: Broker) -> None:

@@ -54,7 +54,7 @@ def encode_batch(encoder: MessageEncoder, messages: Sequence[Message]) -> Encode
             raise BadBatch(index, f"goes to {message.topic!r} and the first one to {first.topic!r}")
         if message.wait_store_ok != first.wait_store_ok:
             raise BadBatch(index, "has another wait_store_ok than the first one")
-        encoder.check_body(message, index)
+        encoder.check_parts(message, index)
         properties = message.all_properties()
         _refuse(properties, index)
         ids.append(properties.setdefault(Property.UNIQUE_KEY, unique_ids.next(now_ms)))

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from verniermq.client.compression import FLAGS, Compression, compress
 from verniermq.client.errors import BadMessage, MessageTooLarge
@@ -114,10 +116,10 @@ class MessageEncoder:
         self._checked[topic] = wire
         return wire
 
-    def check_body(self, message: Message, index: int | None = None) -> None:
+    def check_parts(self, message: Message, index: int | None = None) -> None:
         """
         Raises:
-            BadMessage: there is no body.
+            BadMessage: there is no body, or something beside it is no text.
             MessageTooLarge: there is too much of it.
         """
         body: object = message.body
@@ -135,6 +137,7 @@ class MessageEncoder:
             raise BadMessage(f"{which}, to {message.topic!r}, has an empty body, which brokers refuse; send a byte")
         if len(body) > self._max_message_size:
             raise MessageTooLarge(len(body), self._max_message_size, index)
+        check_texts(message)
 
     def prepare(
         self, message: Message, *, code: int = RequestCode.SEND_MESSAGE_V2, sys_flag: int = 0,
@@ -149,7 +152,7 @@ class MessageEncoder:
             if plain is not None:
                 return self.whole(plain, code)
         topic = self.wire_topic(message.topic)
-        self.check_body(message)
+        self.check_parts(message)
         now_ms = _now_ns() // 1_000_000
         properties = message.all_properties()
         if more:
@@ -188,7 +191,7 @@ class MessageEncoder:
         topic = self._checked.get(message.topic) or self.wire_topic(message.topic)
         body = message.body
         if body.__class__ is not bytes or not 0 < len(body) <= self._max_message_size:
-            self.check_body(message)
+            self.check_parts(message)
         if message.properties or len(body) >= self._compress_over:
             return None
         now_ms = _now_ns() // 1_000_000
@@ -242,12 +245,31 @@ def check_message(message: object) -> None:
         raise BadMessage(f"{shown(message)} is no message; send Message(topic, body)")
 
 
+def check_texts(message: Message) -> None:
+    """
+    Raises:
+        BadMessage: the tag, a key, or a property is no text.
+    """
+    tags: object = message.tags
+    if tags is not None and not isinstance(tags, str):
+        raise BadMessage(f"tags={shown(tags)}, expected one text: a message has one tag")
+    keys: object = message.keys
+    if not isinstance(keys, str) and not (isinstance(keys, Iterable) and all(isinstance(key, str) for key in keys)):
+        raise BadMessage(f"keys={shown(keys)}, expected texts: keys=['…']")
+    pairs: Mapping[Any, object] = message.properties
+    for name, value in pairs.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise BadMessage(f"property {shown(name)} is {shown(value)}, expected a text; write str({shown(value)})")
+
+
 def _named_properties(message: Message) -> str:
     """The properties that have a field of their own, without a table of them.
 
     Raises:
-        BadMessage: a value holds one of the two separators.
+        BadMessage: one is no text, or holds one of the two separators.
     """
+    if message.tags.__class__ is not str or message.keys:
+        check_texts(message)
     text = f"TAGS\x01{message.tags}\x02" if message.tags else ""
     keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
     if keys:

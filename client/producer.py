@@ -246,7 +246,7 @@ class Producer(Client):
         self._ensure_running()
         given = _listed(messages)
         for index, message in enumerate(given):
-            self._encoder.check_body(message, index)
+            self._encoder.check_parts(message, index)
         batches = list(split(given, min(batch_bytes, self._max_message_size)))
         results = []
         for batch in batches:

@@ -31,6 +31,7 @@ from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.config import Configuration, RemotingSettings, TlsSettings
 from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.kernel.errors import (
+    BadName,
     CannotOpenStore,
     ConfigError,
     ListenFailed,
@@ -319,7 +320,11 @@ class Broker:
             if self.topics.was_deleted_after(name, newest - 1):
                 self.store.delete_topic(name)
                 continue
-            queues = self.topics.restore(name, queues).queues
+            try:
+                queues = self.topics.restore(name, queues).queues
+            except BadName as error:
+                logger.error("the log has messages of a topic that there cannot be, and they cannot be read: %s", error)
+                continue
             logger.warning("topic found in the log only, created again topic=%s queues=%d", name, queues)
         self._needed.clear()
 

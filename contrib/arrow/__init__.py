@@ -4,6 +4,8 @@ In reading order::
 
     scan.py       a topic as a ``RecordBatchReader``
     export.py     the job behind ``verniermq export``; checkpoint.py, layout.py and tables/ are its parts
+    compaction.py the one behind ``verniermq compact``
+    values/       bodies with types
     options.py    what users may set; offsets.py is the arithmetic on offsets; plan.py makes spans of queues from both
     wire.py       a blocking connection; cluster.py finds topics and brokers with it
     fetch.py      the records of a span, batch after batch, however often the broker goes away meanwhile

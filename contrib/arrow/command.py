@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from verniermq.contrib.arrow.errors import NoArrow
 from verniermq.contrib.arrow.tables import FORMATS
+from verniermq.contrib.arrow.values import ValueOptions
+from verniermq.kernel.config.units import parse_duration, parse_size
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+ON_ERROR = ("table", "skip", "stop")
 
 
 @click.command()
@@ -26,6 +31,15 @@ DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 @click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all but the brokers' own]")
 @click.option("--catalog", default="", help="Of Iceberg: a name in .pyiceberg.yaml.  [default: OUT/catalog.db]")
 @click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")
+@click.option(
+    "--typed",
+    multiple=True,
+    metavar="TOPIC=FILE",
+    help="The schema of a topic's bodies: FILE.avsc, FILE.desc#MESSAGE, or columns as in SQL for JSON.",
+)
+@click.option(
+    "--on-error", type=click.Choice(ON_ERROR), default="table", show_default=True, help="Of bodies that do not fit."
+)
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
 @click.option("--batch-rows", default=1_000_000, show_default=True, help="The most messages in one batch.")
@@ -34,8 +48,9 @@ DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 @click.option("--skip-lost", is_flag=True, help="Go on when retention deleted messages before they were exported.")
 @click.option("--no-tables", is_flag=True, help="Messages only, without the tables per topic and group.")
 def export(
-    out: Path, name_server: str, form: str, topics: tuple[str, ...], catalog: str, namespace: str, continuous: bool,
-    every: float, batch_rows: int, starting: str, group: str, skip_lost: bool, no_tables: bool,
+    out: Path, name_server: str, form: str, topics: tuple[str, ...], catalog: str, namespace: str,
+    typed: tuple[str, ...], on_error: str, continuous: bool, every: float, batch_rows: int, starting: str, group: str,
+    skip_lost: bool, no_tables: bool,
 ) -> None:  # fmt: skip
     """Export topics to the folder OUT, every message exactly once, without Spark.
 
@@ -57,6 +72,43 @@ def export(
         group=group,
         fail_on_data_loss=not skip_lost,
         tables=not no_tables,
+        typed=_typed(typed, on_error),
+        on_error=on_error,
     )
     with ExportProgress(Console()) as progress:
         run(what, progress)
+
+
+def _typed(given: tuple[str, ...], on_error: str) -> dict[str, ValueOptions]:
+    if not given:
+        return {}
+    try:
+        from verniermq.contrib.arrow.typedtopics import parse_typed
+    except ImportError as error:
+        raise NoArrow(error) from error
+    return parse_typed(given, on_error)
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all]")
+@click.option("--target-file", default="128MiB", show_default=True, help="Files below this size are put together.")
+@click.option("--expire", metavar="AGE", help="Forget older snapshots, such as 7d, and delete what only they had.")
+@click.option("--catalog", default="", help="Of Iceberg: a name in .pyiceberg.yaml.  [default: OUT/catalog.db]")
+@click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")
+def compact(
+    out: Path, topics: tuple[str, ...], target_file: str, expire: str | None, catalog: str, namespace: str
+) -> None:
+    """Put the small files of an export's Iceberg or Delta tables together.
+
+    Readers see each row once meanwhile, and an export may go on. Old files stay until their snapshots expire.
+    """
+    from verniermq.contrib.arrow import compaction
+
+    try:
+        size = parse_size(target_file)
+        age = None if expire is None else timedelta(seconds=parse_duration(expire))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    for done in compaction.compact(out.resolve(), topics, size, age, catalog, namespace):
+        click.echo(f"{done.table}: {done.before} files became {done.after}, {done.removed} old ones were deleted")

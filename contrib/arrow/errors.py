@@ -75,6 +75,11 @@ class NoTableLibrary(TableError):
         super().__init__(f"format {name} needs more packages: pip install 'verniermq[{name}]' ({why})")
 
 
+class NoValueLibrary(TableError):
+    def __init__(self, form: str, extra: str, why: object) -> None:
+        super().__init__(f"valueFormat={form} needs another package: pip install 'verniermq[{extra}]' ({why})")
+
+
 class TableChanged(TableError):
     """A table is not as the export left it."""
 

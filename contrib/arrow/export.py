@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,18 +19,21 @@ import attrs
 
 from verniermq.contrib.arrow.checkpoint import Checkpoint, ExportBatch
 from verniermq.contrib.arrow.cluster import Cluster
-from verniermq.contrib.arrow.errors import DiskFull, NoArrow, TableChanged
+from verniermq.contrib.arrow.errors import BadOption, DiskFull, NoArrow
 from verniermq.contrib.arrow.figures import TopicFigures, group_rows, groups_table
 from verniermq.contrib.arrow.lock import ExportLock
 from verniermq.contrib.arrow.losses import skipped_between
-from verniermq.contrib.arrow.offsets import Offsets
+from verniermq.contrib.arrow.offsets import Offsets, Span
 from verniermq.contrib.arrow.options import ReadOptions
-from verniermq.contrib.arrow.plan import Plan, reader_of
+from verniermq.contrib.arrow.plan import Plan, Reader, reader_of
 from verniermq.contrib.arrow.progress import BatchDone, ExportProgress
 from verniermq.contrib.arrow.schema import COLUMNS
 from verniermq.contrib.arrow.tables import TableFormat, table_format
+from verniermq.contrib.arrow.values import ERRORS, READ_COLUMNS, ValueOptions
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from verniermq.contrib.arrow.layout import DataFile
 
 logger = logging.getLogger(__name__)
@@ -37,6 +41,7 @@ logger = logging.getLogger(__name__)
 EVERYTHING: Final = "[^%].*|%RETRY%.*|%DLQ%.*"
 """All topics but the brokers' own."""
 
+PLAIN_COLUMNS: Final = tuple(name for name in COLUMNS if name != "topic")
 CLUSTER_PATIENCE: Final = 5.0
 """Seconds, for what is only a courtesy."""
 
@@ -63,6 +68,10 @@ class Export:
     tables: bool = True
     """Whether there shall be tables per topic and group beside the messages."""
     retry_timeout: str = "60s"
+    typed: dict[str, ValueOptions] = attrs.Factory(dict)
+    """Topic → what its bodies are."""
+    on_error: str = "table"
+    """What becomes of a body without a value: a row in ``<topic>__errors``, nothing, or the end of the export."""
 
     def source_options(self) -> dict[str, str]:
         which = {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": EVERYTHING}
@@ -121,6 +130,9 @@ class ExportJob:
     def run(self) -> None:
         plan = Plan(self.options, self.cluster)
         target = plan.ends()
+        for queue in target:
+            if queue.topic.removesuffix(ERRORS) in self.export.typed and queue.topic.endswith(ERRORS):
+                raise BadOption("typed", queue.topic, "no topic that is called as the table of errors")
         if (half := self.checkpoint.cut_short()) is not None:
             self.write(plan, half, target)
         while True:
@@ -159,31 +171,41 @@ class ExportJob:
         self, plan: Plan, batch: ExportBatch, figures: TopicFigures, found: Counter[tuple[str, int]]
     ) -> list[DataFile]:
         from verniermq.contrib.arrow.layout import BatchFiles
+        from verniermq.contrib.arrow.typedtopics import SortedRows
 
-        columns = tuple(name for name in COLUMNS if name != "topic")
-        files = BatchFiles(Path(self.export.out), batch.name, self.table)
+        out = Path(self.export.out)
+        files, errors = (BatchFiles(out, batch, self.table, part) for part in ("rows", "errors"))
         reader = reader_of(self.options)
-        held: dict[str, bool] = {}
-        folders: dict[str, str] = {}
         try:
             for span in plan.between(batch.start, batch.end):
                 topic = span.queue.topic
-                if topic not in held:
-                    other = folders.setdefault(self.table.folder(topic), topic)
-                    if other != topic:
-                        raise TableChanged(f"the table of topic {topic}", batch.name, f"it is of topic {other}")
-                    held[topic] = self.table.holds(topic, batch)
-                for rows in reader.batches(span, columns):
+                for rows in self._rows(reader, span):
                     figures.add(topic, rows)
                     found[topic, span.queue.queue_id] += rows.num_rows
-                    if not held[topic]:
+                    if topic not in self.export.typed:
                         files.write(topic, rows)
-            return files.publish()
+                        continue
+                    both = SortedRows.of(rows)
+                    if both.good.num_rows:
+                        files.write(topic, both.good)
+                    if both.bad.num_rows and self.export.on_error == "table":
+                        errors.write(topic + ERRORS, both.bad)
+            return files.publish() + errors.publish()
         except BaseException:
             files.discard()
+            errors.discard()
             raise
         finally:
             reader.close()
+
+    def _rows(self, reader: Reader, span: Span) -> Iterator[pa.RecordBatch]:
+        """The rows of a span; with values, if the topic has them."""
+        value = self.export.typed.get(span.queue.topic)
+        if value is None:
+            return reader.batches(span, PLAIN_COLUMNS)
+        from verniermq.contrib.arrow.values.typed import TypedReader
+
+        return TypedReader(reader, value).batches(span, READ_COLUMNS)
 
     def _write_figures(self, batch: ExportBatch, figures: TopicFigures) -> None:
         from verniermq.contrib.arrow.layout import write_table

@@ -23,6 +23,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from verniermq.contrib.arrow.checkpoint import ExportBatch
+from verniermq.contrib.arrow.errors import TableChanged
 from verniermq.contrib.arrow.rows import RowFile, open_rows
 from verniermq.contrib.arrow.tables import TableFormat
 
@@ -56,25 +58,39 @@ def clean(out: Path) -> None:
 class BatchFiles:
     """Writes the messages of one batch, one file for each topic and day. Topics have to come one after the other."""
 
-    def __init__(self, out: Path, batch: str, table: TableFormat) -> None:
+    def __init__(self, out: Path, batch: ExportBatch, table: TableFormat, part: str = "rows") -> None:
         self._folder = out / "messages"
-        self._staging = self._folder / f"{STAGING}-{batch}"
+        self._staging = self._folder / f"{STAGING}-{batch.name}-{part}"
         self._batch = batch
         self._table = table
         self._topic = ""
+        self._is_held = False
+        self._folders: dict[str, str] = {}
         self._open: dict[date | None, tuple[Path, RowFile]] = {}
         self._done: list[DataFile] = []
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def write(self, topic: str, rows: pa.RecordBatch) -> None:
-        """Rows of one topic, with the column ``storeTimestamp``, which says the day."""
+        """Rows of one topic, with the column ``storeTimestamp``, which says the day.
+
+        Nothing is done for a topic whose table has this batch already.
+
+        Raises:
+            TableChanged: the table is of another topic.
+        """
         if topic != self._topic:
             self._close_files()
             self._topic = topic
+            other = self._folders.setdefault(self._table.folder(topic), topic)
+            if other != topic:
+                raise TableChanged(f"the table of topic {topic}", self._batch.name, f"it is of topic {other}")
+            self._is_held = self._table.holds(topic, self._batch)
+        if self._is_held:
+            return
         for day, some in _by_day(rows):
             if day not in self._open:
                 name = escaped(self._table.folder(topic))
-                folder = f"topic={name}/dt={NO_VALUE if day is None else day.isoformat()}/batch={self._batch}"
+                folder = f"topic={name}/dt={NO_VALUE if day is None else day.isoformat()}/batch={self._batch.name}"
                 (self._staging / folder).mkdir(parents=True)
                 path = Path(folder, f"part-00000.{self._table.suffix}")
                 self._open[day] = path, open_rows(self._staging / path, some.schema)

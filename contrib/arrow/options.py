@@ -17,6 +17,7 @@ import orjson
 from verniermq.contrib.arrow.errors import BadOption, UnknownOption
 from verniermq.contrib.arrow.offsets import EARLIEST, LATEST, Offsets, from_json
 from verniermq.contrib.arrow.schema import COLUMNS
+from verniermq.contrib.arrow.values import VALUE_COLUMNS, ValueOptions
 from verniermq.kernel import MAX_BODY, MessageQueue, is_system_topic, parse_address
 
 Value = TypeVar("Value")
@@ -28,7 +29,8 @@ READ: Final = (
     "nameServer", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss", "includeHeaders", "subExpression",
     "expressionType", "columns", "pushFilters", "path", "reader", "chunkSize", "retryTimeout", "decompress",
-    "maxBodySize", "checkCrc", "group",
+    "maxBodySize", "checkCrc", "group", "valueFormat", "valueSchema", "valueSchemaFile", "valueMessage", "inferSchema",
+    "schemaRegistry", "schemaSubject", "mode",
 )  # fmt: skip
 OF_SPARK: Final = ("checkpointLocation", "__datasource_name__")
 """Options that Spark itself puts among ours."""
@@ -77,6 +79,14 @@ class GivenOptions:
             return int(text)
 
         return self.converted(name, None, convert, f"a whole number, {least} or more")
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of some words, in whatever case; the first if none is given."""
+        value = self.text(name, choices[0])
+        for choice in choices:
+            if value.lower() == choice.lower():
+                return choice
+        raise BadOption(name, value, " or ".join(filter(None, choices)))
 
     def names(self, name: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(part.strip() for part in self.text(name).split(",") if part.strip()))
@@ -143,6 +153,8 @@ class ReadOptions:
     max_body_size: int
     check_crc: bool
     group: str
+    value: ValueOptions | None = None
+    """How bodies become typed values; ``None`` for bodies as they are."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -153,6 +165,7 @@ class ReadOptions:
         """
         options = GivenOptions(given, READ)
         group = options.text("group")
+        value = ValueOptions.parse(options)
         if streaming and ({"endingOffsets", "endingTimestamp"} & options.values.keys()):
             raise BadOption("endingOffsets", options.text("endingOffsets"), "nothing: a stream has no end")
         return cls(
@@ -167,16 +180,17 @@ class ReadOptions:
             min_partitions=options.number("minPartitions", 1, least=1),
             fail_on_data_loss=options.flag("failOnDataLoss", True),
             sub_expression=_expression(options),
-            expression_type=_choice(options, "expressionType", ("TAG", "SQL92")),
-            columns=_columns(options),
+            expression_type=options.choice("expressionType", ("TAG", "SQL92")),
+            columns=_columns(options, COLUMNS if value is None else (*COLUMNS, *VALUE_COLUMNS)),
             push_filters=options.flag("pushFilters", False),
-            reader=_choice(options, "reader", ("auto", "range", "pull")),
+            reader=options.choice("reader", ("auto", "range", "pull")),
             chunk_bytes=options.number("chunkSize", 2 * MIB, least=1 << 16),
             retry_seconds=options.seconds("retryTimeout", 30.0),
             decompress=options.flag("decompress", True),
             max_body_size=options.number("maxBodySize", MAX_BODY, least=1),
             check_crc=options.flag("checkCrc", False),
             group=group,
+            value=value,
         )
 
 
@@ -229,21 +243,13 @@ def _expression(options: GivenOptions) -> str:
     return "" if text == "*" else text
 
 
-def _choice(options: GivenOptions, name: str, choices: tuple[str, ...]) -> str:
-    value = options.text(name, choices[0])
-    for choice in choices:
-        if value.lower() == choice.lower():
-            return choice
-    raise BadOption(name, value, " or ".join(choices))
-
-
-def _columns(options: GivenOptions) -> tuple[str, ...]:
+def _columns(options: GivenOptions, all_of_them: tuple[str, ...]) -> tuple[str, ...]:
     chosen = options.names("columns")
-    known = {name.lower(): name for name in COLUMNS}
+    known = {name.lower(): name for name in all_of_them}
     for name in chosen:
         if name.lower() not in known:
-            raise BadOption("columns", options.text("columns"), f"names of {', '.join(COLUMNS)}; {name!r} is none")
-    columns = tuple(known[name.lower()] for name in chosen) or COLUMNS
+            raise BadOption("columns", options.text("columns"), f"names of {', '.join(all_of_them)}; {name!r} is none")
+    columns = tuple(known[name.lower()] for name in chosen) or all_of_them
     if not options.flag("includeHeaders", True):
         columns = tuple(name for name in columns if name != "properties")
     return columns

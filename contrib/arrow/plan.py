@@ -49,6 +49,15 @@ def place_of(options: ReadOptions) -> Place:
 
 
 def reader_of(options: ReadOptions) -> Reader:
+    reader = _plain_reader(options)
+    if options.value is None:
+        return reader
+    from verniermq.contrib.arrow.values.typed import TypedReader
+
+    return TypedReader(reader, options.value)
+
+
+def _plain_reader(options: ReadOptions) -> Reader:
     if options.path:
         from verniermq.contrib.arrow.files import FileReader
 
@@ -56,6 +65,33 @@ def reader_of(options: ReadOptions) -> Reader:
     from verniermq.contrib.arrow.fetch import Fetcher
 
     return Fetcher(options)
+
+
+def with_schema(options: ReadOptions) -> ReadOptions:
+    """The options with the schema of values in them, looked for in the oldest messages if it is to be found.
+
+    Raises:
+        BadOption: nothing can be found.
+    """
+    value = options.value
+    if value is None or not value.infer or value.schema:
+        return options
+    from verniermq.contrib.arrow.ddl import type_text
+    from verniermq.contrib.arrow.values import SAMPLES, decoder_of
+
+    place, reader = place_of(options), _plain_reader(options)
+    samples: list[bytes] = []
+    try:
+        for span in Plan(options, place).batch():
+            for rows in reader.batches(attrs.evolve(span, end=min(span.end, span.begin + SAMPLES)), ("body",)):
+                samples += rows.column("body").to_pylist()[: SAMPLES - len(samples)]
+            if len(samples) >= SAMPLES:
+                break
+    finally:
+        place.close()
+        reader.close()
+    found = type_text(decoder_of(value, samples).type).removeprefix("struct<").removesuffix(">")
+    return attrs.evolve(options, value=attrs.evolve(value, schema=found.encode()))
 
 
 @attrs.frozen

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from verniermq.contrib.arrow.errors import NoArrow
 from verniermq.contrib.arrow.offsets import Span
 from verniermq.contrib.arrow.options import ReadOptions
-from verniermq.contrib.arrow.plan import Plan, place_of, reader_of
-from verniermq.contrib.arrow.schema import arrow_schema
+from verniermq.contrib.arrow.plan import Plan, place_of, reader_of, with_schema
+from verniermq.contrib.arrow.schema import OPTIONAL, typed_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,13 +39,14 @@ def scan(topic: str = "", name_server: str = "", **options: str) -> pa.RecordBat
         raise NoArrow(error) from error
     named = {"subscribe": topic} if topic else {}
     server = {"nameServer": name_server} if name_server else {}
-    parsed = ReadOptions.parse({**named, **server, **options}, streaming=False)
+    parsed = with_schema(ReadOptions.parse({**named, **server, **options}, streaming=False))
+    schema = typed_schema(parsed.columns, OPTIONAL, parsed.value)
     place = place_of(parsed)
     try:
         spans = Plan(parsed, place).batch()
     finally:
         place.close()
-    return pa.RecordBatchReader.from_batches(arrow_schema(parsed.columns), _batches(parsed, spans))
+    return pa.RecordBatchReader.from_batches(schema, _batches(parsed, spans))
 
 
 def _batches(options: ReadOptions, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from verniermq.contrib.arrow.values import ValueOptions
+
 TYPES: Final = {
     "topic": "string",
     "queueId": "int",
@@ -42,9 +44,31 @@ OPTIONAL: Final = frozenset({"tags", "keys", "uniqueKey", "bornTimestamp", "stor
 """The columns that can be null. That the others cannot spares Spark a look at each value."""
 
 
-def ddl(columns: Sequence[str]) -> str:
+def ddl(columns: Sequence[str], value: ValueOptions | None = None) -> str:
     """The schema as Spark's DDL: a text, since a parsed one cannot be made where Spark plans a read."""
-    return ", ".join(f"{name} {TYPES[name]}{'' if name in OPTIONAL else ' NOT NULL'}" for name in columns)
+    made = {}
+    if value is not None:
+        from verniermq.contrib.arrow.ddl import type_text
+        from verniermq.contrib.arrow.values import decoder_of
+
+        made = {"value": type_text(decoder_of(value).type), "corrupt": "string"}
+    return ", ".join(
+        f"{name} {made[name]}" if name in made else f"{name} {TYPES[name]}{'' if name in OPTIONAL else ' NOT NULL'}"
+        for name in columns
+    )
+
+
+def typed_schema(columns: tuple[str, ...], nullable: frozenset[str], value: ValueOptions | None) -> pa.Schema:
+    """The schema of what a reader gives, with ``value`` and ``corrupt`` where they are among the columns."""
+    import pyarrow as pa
+
+    if value is None:
+        return arrow_schema(columns, nullable)
+    from verniermq.contrib.arrow.values import decoder_of
+
+    plain = arrow_schema(tuple(name for name in columns if name in TYPES), nullable)
+    made = {"value": pa.field("value", decoder_of(value).type), "corrupt": pa.field("corrupt", pa.string())}
+    return pa.schema([made[name] if name in made else plain.field(name) for name in columns])
 
 
 @cache

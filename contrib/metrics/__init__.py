@@ -25,7 +25,7 @@ from verniermq.contrib.metrics.exporter import ExporterMetrics
 from verniermq.contrib.metrics.lag import LagTable
 from verniermq.contrib.metrics.own import OwnMetrics
 from verniermq.contrib.metrics.requests import Requests
-from verniermq.contrib.metrics.text import CONTENT_TYPE, family
+from verniermq.contrib.metrics.text import CONTENT_TYPE, Labels, Texts, family
 from verniermq.contrib.metrics.traffic import Traffic
 from verniermq.kernel import (
     Context,
@@ -171,25 +171,28 @@ class Plugin:
         started = time.perf_counter()
         self.broker.catch_up()
         pieces: list[bytes] = []
+        texts: dict[Labels, Texts] = {}
 
         def work() -> Iterator[None]:
             yield from self.lag.look()
             for metric in families:
-                yield from self._family(metric, pieces)
+                yield from self._family(metric, texts, pieces)
             pieces.append(b"# TYPE target_info gauge\ntarget_info 1\n")
 
         until = time.perf_counter() + STEP_SECONDS
-        for number, _ in enumerate(work()):
-            if number % 8 == 0 and time.perf_counter() > until:
+        for _ in work():
+            if time.perf_counter() > until:
                 await checkpoint()
                 until = time.perf_counter() + STEP_SECONDS
         self._own.collected = time.perf_counter() - started
         return PageAnswer(pieces, CONTENT_TYPE)
 
-    def _family(self, metric: Metric, pieces: list[bytes]) -> Iterator[None]:
+    def _family(self, metric: Metric, texts: dict[Labels, Texts], pieces: list[bytes]) -> Iterator[None]:
         """Write one family; what a plugin raises costs the rest of this one and no other."""
+        labels = Labels.of(metric.labels, self._constant(metric.name))
+        known = texts.setdefault(labels, {})
         try:
-            for text in family(self._renamed(metric), self._constant(metric.name), self.config.max_series):
+            for text in family(self._renamed(metric), labels, known, self.config.max_series):
                 if text is not None:
                     pieces.append(text.encode())
                 yield

@@ -17,10 +17,11 @@ from typing import Final
 
 import attrs
 
-from verniermq.kernel import Histogram, Metric, Sample
+from verniermq.kernel import Histogram, Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-LINES_PER_PIECE: Final = 200
+LINES_PER_PIECE: Final = 256
+LINES_PER_STEP: Final = 16
 
 
 def escaped(value: str) -> str:
@@ -58,21 +59,31 @@ class Labels:
         return self.template % tuple([escaped(values[position]) for position in self.order])
 
 
-def family(metric: Metric, constant: Mapping[str, str], most: int) -> Iterator[str | None]:
+Texts = dict[tuple[str, ...], str]
+"""The values of labels → their text, for families that have the same labels and the same figures' values."""
+
+
+def family(metric: Metric, labels: Labels, texts: Texts, most: int) -> Iterator[str | None]:
     """The text of one family in pieces, with ``None`` between them where nothing is ready yet.
 
-    At most ``most`` figures are written; how many there were beyond is what the generator returns.
+    At most ``most`` figures are written; how many there were beyond is said in a comment.
     """
     yield f"# HELP {metric.name} {metric.help.replace(chr(92), chr(92) * 2)}\n# TYPE {metric.name} {metric.kind}\n"
-    labels, lines, count = Labels.of(metric.labels, constant), [], 0
-    for sample in metric.samples():
+    name, lines, count = metric.name, [], 0
+    for values, value in metric.samples():
         count += 1
         if count <= most:
-            lines.append(_lines(metric.name, labels, sample))
-        if len(lines) >= LINES_PER_PIECE:
+            text = texts.get(values)
+            if text is None:
+                text = texts[values] = labels.text(values)
+            if isinstance(value, Histogram):
+                lines.append(_histogram(name, text, value))
+            else:
+                lines.append(f"{name}{{{text}}} {float(value)!r}\n")
+        if count % LINES_PER_PIECE == 0:
             yield "".join(lines)
             lines = []
-        else:
+        elif count % LINES_PER_STEP == 0:
             yield None
     if lines:
         yield "".join(lines)
@@ -80,11 +91,7 @@ def family(metric: Metric, constant: Mapping[str, str], most: int) -> Iterator[s
         yield f"# {count - most} figures of {metric.name} are left out: [plugins.metrics] max_series = {most}\n"
 
 
-def _lines(name: str, labels: Labels, sample: Sample) -> str:
-    values, value = sample
-    text = labels.text(values)
-    if not isinstance(value, Histogram):
-        return f"{name}{{{text}}} {value!r}\n" if type(value) is float else f"{name}{{{text}}} {number(value)}\n"
+def _histogram(name: str, text: str, value: Histogram) -> str:
     total, lines, comma = 0, [], "," if text else ""
     for bound, count in zip((*map(number, value.bounds), "+Inf"), value.counts, strict=True):
         total += count

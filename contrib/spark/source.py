@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -21,8 +22,9 @@ from pyspark.sql.datasource import (
 from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.arrow.offsets import Span, packed
 from verniermq.contrib.arrow.options import ReadOptions
-from verniermq.contrib.arrow.plan import Plan, place_of, reader_of
-from verniermq.contrib.arrow.schema import OPTIONAL, TYPES, arrow_schema, ddl
+from verniermq.contrib.arrow.plan import Plan, place_of, reader_of, with_schema
+from verniermq.contrib.arrow.schema import OPTIONAL, TYPES, ddl, typed_schema
+from verniermq.contrib.arrow.values import VALUE_COLUMNS
 from verniermq.contrib.spark.worker import settle
 from verniermq.contrib.spark.writing import WriteOptions
 
@@ -54,10 +56,11 @@ class VernierMQSource(DataSource):
         options = dict(self.options)
         for write_only in ("topic", "producerGroup", "batchSize", "writeId"):
             options.pop(write_only.lower(), None)
-        return ddl(ReadOptions.parse(options, streaming=False).columns)
+        parsed = with_schema(ReadOptions.parse(options, streaming=False))
+        return ddl(parsed.columns, parsed.value)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = ReadOptions.parse(self.options, streaming=False)
+        options = _with_values(ReadOptions.parse(self.options, streaming=False), schema)
         columns = _checked(schema)
         if options.push_filters:
             # Only then: Spark refuses a reader that could push filters while its own setting for that is off.
@@ -69,7 +72,8 @@ class VernierMQSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from verniermq.contrib.spark.stream import StreamReader
 
-        return StreamReader(ReadOptions.parse(self.options, streaming=True), _checked(schema))
+        options = _with_values(ReadOptions.parse(self.options, streaming=True), schema)
+        return StreamReader(options, _checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from verniermq.contrib.spark.sink import BatchSink
@@ -84,11 +88,27 @@ class VernierMQSource(DataSource):
         return StreamSink(WriteOptions.parse(self.options), schema)
 
 
+def _with_values(options: ReadOptions, schema: StructType) -> ReadOptions:
+    """The options with the type that Spark has planned with: the next look might find another."""
+    value = options.value
+    if value is None or not value.infer or "value" not in schema.names:
+        return options
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    from verniermq.contrib.arrow.ddl import type_text
+
+    text = type_text(to_arrow_type(schema["value"].dataType)).removeprefix("struct<").removesuffix(">")
+    return attrs.evolve(options, value=attrs.evolve(value, schema=text.encode()))
+
+
 def _checked(schema: StructType) -> Nullable:
     """The columns of a schema that the user gave; they may be fewer than all, but not of other types."""
     columns = {}
     for field in schema.fields:
         found = field.dataType.simpleString()
+        if field.name in VALUE_COLUMNS:
+            columns[field.name] = True
+            continue
         if TYPES.get(field.name) != found:
             known = f"{TYPES[field.name]}" if field.name in TYPES else f"a column of {', '.join(TYPES)}"
             raise BadOption("schema", f"{field.name} {found}", known)
@@ -110,7 +130,7 @@ def read_spans(options: ReadOptions, columns: Nullable, partition: InputPartitio
     import pyarrow as pa
 
     names = tuple(columns)
-    schema = arrow_schema(names, frozenset(name for name in names if columns[name]))
+    schema = typed_schema(names, frozenset(name for name in names if columns[name]), options.value)
     reader = reader_of(options)
     try:
         for span in partition.value:

@@ -6,6 +6,7 @@ names its own place in the log, and when nothing in it looks like a sector that 
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Final
 
@@ -20,6 +21,8 @@ from verniermq.kernel.commitlog.record import (
 from verniermq.kernel.errors import CorruptRecord
 
 SECTOR: Final = 512
+_FOREIGN: Final = re.compile(rb"[^!-.0-~]")
+"""What is in no topic's name: all but printable ASCII, and the slash, since queues lie in folders of that name."""
 
 SMALLEST_SHARE: Final = 20
 """A message takes at least this much of the log, even in a batch that is one record; so many may lie before it."""
@@ -64,6 +67,8 @@ def whole_record_at(
             raise CorruptRecord(commit_log_offset, f"its body's checksum is {crc:#010x} and not {found.crc:#010x}")
     if _has_lost_a_sector(buffer, found):
         raise CorruptRecord(commit_log_offset, "a part of its topic or properties is zero: it was not written whole")
+    if _FOREIGN.search(buffer, found.topic, found.topic + found.topic_length):
+        raise CorruptRecord(commit_log_offset, "its topic has bytes that no topic's name has")
     return found
 
 

@@ -285,6 +285,7 @@ class LogSettings:
     """What the broker says about itself."""
 
     level: Literal["debug", "info", "warning", "error"] = setting("info", "The least important lines that are shown.")
+    format: Literal["text", "json"] = setting("text", "Lines for people, or a JSON object per line for a collector.")
 
 
 @attrs.frozen

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import orjson
+import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
@@ -21,12 +22,14 @@ from tests.arrow.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
 from verniermq.cli import main
 from verniermq.contrib.arrow import layout
 from verniermq.contrib.arrow.checkpoint import BadCheckpoint, Checkpoint
-from verniermq.contrib.arrow.errors import DataLost, FormatChanged, TableChanged
+from verniermq.contrib.arrow.errors import BadOption, DataLost, FormatChanged, TableChanged
 from verniermq.contrib.arrow.export import Export, ExportJob, run
 from verniermq.contrib.arrow.progress import ExportProgress
 from verniermq.contrib.arrow.tables import table_name
 from verniermq.contrib.arrow.tables.delta import DeltaTables
 from verniermq.contrib.arrow.tables.iceberg import IcebergTables, open_catalog
+from verniermq.contrib.arrow.typedtopics import parse_typed
+from verniermq.contrib.arrow.values.typed import CorruptValue
 from verniermq.kernel import RequestCode
 from verniermq.testing import broker_process
 
@@ -155,7 +158,7 @@ def test_a_table_that_somebody_changed_is_told_and_nothing_is_added(
         change.rename_column("body", "payload")
     producing.send(topic, b"one more")
 
-    with pytest.raises(TableChanged, match=r"batch .*-1 does not fit Iceberg table .* Nothing of the batch"):
+    with pytest.raises(TableChanged, match=r"batch .*-1 does not fit Iceberg table .* has no body any more. Nothing"):
         export(tmp_path, source, topic, format="iceberg")
 
     assert table.refresh().scan().to_arrow().num_rows == 3
@@ -223,3 +226,85 @@ def test_two_topics_of_one_table_name_are_told_apart(
 
     with pytest.raises(TableChanged, match=f"it is of topic {group}__dlq"):
         export(tmp_path, source, f"%DLQ%{group}", format=form)
+
+
+def typed_rows(out: Path, form: str, topic: str) -> list[dict[str, Any]]:
+    if form == "parquet":
+        schema = pa.unify_schemas(
+            [pq.read_schema(file) for file in (out / "messages").glob(f"topic={topic}/dt=*/batch=*/*.parquet")],
+            promote_options="permissive",
+        )
+        table = pyarrow.dataset.dataset(out / "messages" / f"topic={topic}", schema=schema).to_table()
+    elif form == "delta":
+        table = DeltaTable(out / "messages" / f"topic={topic}").to_pyarrow_table()
+    else:
+        table = open_catalog(out).load_table(("mq", topic)).scan().to_arrow()
+    return sorted(table.to_pylist(), key=lambda row: row["queueOffset"])
+
+
+@pytest.mark.parametrize("form", ["parquet", "iceberg", "delta"])
+def test_typed_topics_have_a_table_of_errors_and_schemas_that_grow(
+    producing: Producing, topic: str, source: Source, tmp_path: Path, form: str
+) -> None:
+    producing.create(topic, 1)
+    producing.send(topic, b'{"id": 1}')
+    producing.send(topic, b"poison")
+    schema = tmp_path / "orders.ddl"
+    schema.write_text("id int")
+    typed = [f"{topic}={schema}"]
+    out = tmp_path / "out"
+
+    export(out, source, topic, format=form, typed=parse_typed(typed, "table"))
+    producing.send(topic, b'{"id": 2, "note": "new"}')
+    schema.write_text("id int, note string")
+    export(out, source, topic, format=form, typed=parse_typed(typed, "table"))
+
+    rows = typed_rows(out, form, topic)
+    assert [row["value"] for row in rows] == [{"id": 1, "note": None}, {"id": 2, "note": "new"}]
+    assert "body" not in rows[0]
+    (error,) = typed_rows(out, form, f"{topic}__errors")
+    assert (error["queueOffset"], error["body"]) == (1, b"poison")
+    assert "cannot be parsed" in error["corrupt"]
+
+
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
+def test_a_schema_that_does_not_fit_the_table_is_told(
+    producing: Producing, topic: str, source: Source, tmp_path: Path, form: str
+) -> None:
+    producing.create(topic, 1)
+    schema = tmp_path / "orders.ddl"
+    schema.write_text("id int")
+    producing.send(topic, b'{"id": 1}')
+    export(tmp_path / "out", source, topic, format=form, typed=parse_typed([f"{topic}={schema}"], "skip"))
+    schema.write_text("id string")
+    producing.send(topic, b'{"id": "two"}')
+
+    with pytest.raises(TableChanged, match="does not fit"):
+        export(tmp_path / "out", source, topic, format=form, typed=parse_typed([f"{topic}={schema}"], "skip"))
+
+    assert [row["value"]["id"] for row in typed_rows(tmp_path / "out", form, topic)] == [1]
+
+
+def test_bodies_that_do_not_fit_stop_an_export_or_are_left_out(
+    producing: Producing, topic: str, source: Source, tmp_path: Path
+) -> None:
+    producing.create(topic, 1)
+    schema = tmp_path / "orders.ddl"
+    schema.write_text("id int")
+    for body in (b'{"id": 1}', b"poison", b'{"id": 3}'):
+        producing.send(topic, body)
+    typed = parse_typed([f"{topic}={schema}"], "stop")
+
+    with pytest.raises(CorruptValue, match="at offset 1 has no value"):
+        export(tmp_path / "out", source, topic, typed=typed, on_error="stop")
+    assert not list((tmp_path / "out" / "messages").glob("*"))
+    export(tmp_path / "out", source, topic, typed=parse_typed([f"{topic}={schema}"], "skip"), on_error="skip")
+
+    assert [row["value"]["id"] for row in typed_rows(tmp_path / "out", "parquet", topic)] == [1, 3]
+    assert not (tmp_path / "out" / "messages" / f"topic={topic}__errors").exists()
+
+
+@pytest.mark.parametrize("text", ["orders", "orders=", "=x.ddl", "orders=/no/such.ddl"])
+def test_typed_topics_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(BadOption, match="option 'typed'"):
+        parse_typed([text], "table")

@@ -29,7 +29,7 @@ from tests.plugins.pop.popper import Consumer
 from tests.plugins.txn.peers import Peer, peer
 from verniermq.cli.repair import check_store, repair_store
 from verniermq.kernel import RequestCode, ResponseCode
-from verniermq.kernel.errors import VernierMQError
+from verniermq.kernel.errors import CorruptRecord, VernierMQError
 from verniermq.testing import ManualClock, running_broker
 from verniermq.testing.broker import small_configuration
 
@@ -226,7 +226,11 @@ async def _read(client: Peer, clock: ManualClock, sent: Sent, verdict: Verdict, 
     for step in itertools.count():
         found = {}
         for topic, queue in sent:
-            found[topic, queue] = [message.body for message in (await read_queue(client, topic, queue))[1]]
+            try:
+                found[topic, queue] = [message.body for message in (await read_queue(client, topic, queue))[1]]
+            except CorruptRecord as error:  # a client says so
+                verdict.said.append(f"{topic}: {error}")
+                found[topic, queue] = []
         if all(set(bodies) <= set(found[place]) for place, bodies in sent.items()):
             break
         if step > LATER_SECONDS + 40 and (is_said() or time.monotonic() > until):

@@ -127,6 +127,13 @@ def _sent() -> Any:
     [
         (lambda p, t: p.send(Message(t, "text")), "has a body of str, expected bytes; encode text with text.encode()"),
         (lambda p, t: p.send(Message(t, "TagA", "Order1", b"body")), "is Message(topic, body, tags='…'"),
+        (lambda p, t: p.send(Message(t, b"x", tags=["a", "b"])), "tags=['a', 'b'], expected one text"),
+        (lambda p, t: p.send(Message(t, b"x", keys=[1])), "keys=[1], expected texts: keys=['…']"),
+        (lambda p, t: p.send(Message(t, b"x", keys=7)), "keys=7, expected texts"),
+        (lambda p, t: p.send(Message(t, b"x", properties={"n": 1})), "property 'n' is 1, expected a text; write str(1"),
+        (lambda p, t: p.send_batch([Message(t, b"x", tags=5)]), "tags=5, expected one text"),
+        (lambda p, t: p.send_all([Message(t, b"x", properties={"n": None})]), "property 'n' is None, expected a text"),
+        (lambda p, t: p.send_oneway(Message(t, b"x", keys=[1])), "keys=[1], expected texts"),
         (lambda p, t: p.send("text"), "'text' is no message; send Message(topic, body)"),
         (lambda p, t: p.send(_received()), "Message(topic, received.body, tags=received.tags"),
         (lambda p, t: p.send_batch(Message(t, b"x")), "where a list of them is expected"),

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 
 from tests.kernel.pulling import pull
 from tests.plugins.peer import served
 from tests.spoiling import BODY_LENGTH, SIZE, spoil
+from verniermq.cli.repair import repair_store
 from verniermq.kernel import RequestCode, ResponseCode, decode_records
+from verniermq.kernel.errors import StoreError
+from verniermq.testing import small_configuration
 
 pytestmark = pytest.mark.anyio
 
@@ -115,3 +120,23 @@ async def test_a_message_that_is_asked_for_by_its_place_is_said_to_be_damaged(tm
         for answer in (absent, inside):
             assert "there is no message at commit-log offset" in answer.remark
         assert broker.store.damage.found == 1
+
+
+async def test_a_damaged_name_of_a_topic_is_a_damaged_record(tmp_path: Path) -> None:
+    async with served(tmp_path) as (_, client):
+        for body in BODIES:
+            await client.sent("orders", body)
+    log = min((tmp_path / "commitlog").iterdir())
+    content = bytearray(log.read_bytes())
+    content[content.index(BODIES[1]) + len(BODIES[1]) + 3] = 8  # behind the length of the name
+    log.write_bytes(content)
+    (tmp_path / "abort").touch()
+    shutil.rmtree(tmp_path / "consumequeue")
+
+    with pytest.raises(StoreError, match="its topic has bytes that no topic's name has"):
+        async with served(tmp_path):
+            pass
+    await anyio.to_thread.run_sync(repair_store, small_configuration(tmp_path).store)
+    async with served(tmp_path) as (broker, client):
+        assert BODIES[0] in await client.bodies("orders")
+        assert {topic.name for topic in broker.topics if topic.name.startswith("or")} == {"orders"}

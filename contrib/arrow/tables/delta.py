@@ -64,6 +64,7 @@ class DeltaTables:
         schema = Schema.from_arrow(written.remove_metadata().append(pa.field(PARTITION, pa.date32())))
         try:
             if (path / "_delta_log").is_dir():
+                _grow(DeltaTable(path), schema)
                 DeltaTable(path).create_write_transaction(
                     list(actions), "append", schema, PARTITION, commit_properties=properties
                 )
@@ -73,6 +74,19 @@ class DeltaTables:
                 )
         except DeltaError as error:
             raise TableChanged(f"Delta table {path}", batch.name, error) from error
+
+
+def _grow(table: DeltaTable, wanted: Schema) -> None:
+    """Add what values have now and had not before; Delta's log is not told of a schema that does not fit.
+
+    Raises:
+        DeltaError: a column has another type, or is gone.
+    """
+    missing = {field.name for field in wanted.fields} - {field.name for field in table.schema().fields} - {"value"}
+    if missing:
+        raise DeltaError(f"it has no {', '.join(sorted(missing))} any more")
+    if table.schema().to_json() != wanted.to_json():
+        table.alter.add_columns(list(wanted.fields))
 
 
 def _added(table: Path, file: DataFile) -> AddAction:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 
@@ -56,13 +56,17 @@ class IcebergTables:
             table = self._table(topic) or self._create(topic, files[0])
             if _holds(table, batch):
                 return
+            missing = set(_nullable(files[0]).names) - set(table.schema().as_arrow().names) - {"value"}
+            if missing:
+                why = f"it has no {', '.join(sorted(missing))} any more"
+                raise TableChanged(f"Iceberg table {self._name(topic)}", batch.name, why)
             try:
                 _add(table, topic, batch, files)
                 return
             except CommitFailedException as error:
                 if attempt == ATTEMPTS - 1:
                     raise TableChanged(f"Iceberg table {self._name(topic)}", batch.name, error) from error
-            except ValueError as error:
+            except (ValueError, ValidationError) as error:
                 raise TableChanged(f"Iceberg table {self._name(topic)}", batch.name, error) from error
 
     def _name(self, topic: str) -> tuple[str, str]:
@@ -76,7 +80,7 @@ class IcebergTables:
 
     def _create(self, topic: str, file: DataFile) -> Table:
         """A table for files like this one, by days. Every column may be null: a later batch may lack it."""
-        schema = pa.schema([field.with_nullable(True) for field in pq.read_schema(file.path).remove_metadata()])
+        schema = _nullable(file)
         location = address(self._metadata / self._namespace / table_name(topic))
         with (
             self._catalog.create_table_transaction(
@@ -98,6 +102,10 @@ def address(path: Path) -> str:
     return f"file://{path.resolve()}"
 
 
+def _nullable(file: DataFile) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in pq.read_schema(file.path).remove_metadata()])
+
+
 def _property(batch: ExportBatch) -> str:
     return f"verniermq.batch.{batch.export}"
 
@@ -114,6 +122,9 @@ def _add(table: Table, topic: str, batch: ExportBatch, files: Sequence[DataFile]
     }
     with table.transaction() as transaction:
         transaction.set_properties({_property(batch): str(batch.number)})
+        # Values that grew: new members are added and narrow ones widened, in the same commit. Never the other way.
+        with transaction.update_schema() as change:
+            change.union_by_name(_nullable(files[0]))
         # What was there before is another batch's folder, so there is nothing to compare these paths with.
         paths = [address(file.path) for file in files]
         transaction.add_files(paths, snapshot_properties=about, check_duplicate_files=False)

@@ -1,0 +1,58 @@
+"""What ``--typed`` says: which topics have typed bodies, and what becomes of those that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from verniermq.contrib.arrow.errors import BadOption
+from verniermq.contrib.arrow.values import FORMATS, TYPED_COLUMNS, ValueOptions, decoder_of
+
+ERROR_COLUMNS: Final = ("queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "uniqueKey", "corrupt", "body")
+
+
+def parse_typed(given: Sequence[str], on_error: str) -> dict[str, ValueOptions]:
+    """``orders=schema.ddl``, ``orders=msgpack:schema.ddl``, ``orders=orders.avsc``, ``orders=shop.desc#shop.Order``.
+
+    Raises:
+        BadOption: a text is something else, or a schema is none.
+    """
+    found = {}
+    for text in given:
+        topic, separator, rest = text.partition("=")
+        form, colon, path = rest.partition(":")
+        if not colon or form not in FORMATS:
+            form, path = "", rest
+        file, _, message = path.partition("#")
+        if not separator or not topic or not file:
+            raise BadOption("typed", text, "TOPIC=FILE, TOPIC=FORMAT:FILE or TOPIC=FILE#MESSAGE")
+        form = form or {".avsc": "avro", ".desc": "protobuf"}.get(Path(file).suffix, "json")
+        try:
+            schema = Path(file).read_bytes()
+        except OSError as error:
+            raise BadOption("typed", text, f"a file that can be read ({error.strerror})") from None
+        mode = "FAILFAST" if on_error == "stop" else "PERMISSIVE"
+        options = ValueOptions(form, mode, schema, message)
+        options.check(topic)
+        decoder_of(options)
+        found[topic] = options
+    return found
+
+
+@attrs.frozen
+class SortedRows:
+    """The rows of a batch that have a value, and those that have none."""
+
+    good: pa.RecordBatch
+    bad: pa.RecordBatch
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> SortedRows:
+        fine = rows.column("corrupt").is_null()
+        bad = rows.filter(pc.invert(fine)).select(list(ERROR_COLUMNS))
+        return cls(rows.filter(fine).select(list(TYPED_COLUMNS)), bad)
