@@ -23,7 +23,7 @@ from verniermq.client.java import shown
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.names import with_namespace
 from verniermq.client.options import ConnectionOptions, check_numbers, check_seconds
-from verniermq.client.recall import RecallHandle
+from verniermq.client.recall import read_handle
 from verniermq.client.replies import Replies
 from verniermq.client.results import SendResult
 from verniermq.client.selectors import QueueSelector, RoundRobinSelector, ask_selector, queue_by_key
@@ -307,10 +307,10 @@ class Producer(Client):
             RemotingError: it did not answer.
         """
         self._ensure_running()
-        handle = RecallHandle.of(sent)
+        text, handle = read_handle(sent)
         route = await self._routes.get(handle.topic)
-        address = self._sender.address(route, MessageQueue(handle.topic, handle.broker_name, 0))
-        return await self._api.recall(address, self._encoder.group, handle.topic, handle.broker_name, handle.text)
+        address = self._sender.address(route, MessageQueue(handle.topic, handle.broker, 0))
+        return await self._api.recall(address, self._encoder.group, handle.topic, handle.broker, text)
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues that messages to a topic may go to.

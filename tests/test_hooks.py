@@ -24,13 +24,16 @@ from verniermq.kernel import (
     Appended,
     Broker,
     ClientContext,
+    ClientRegistry,
     Command,
     Connection,
+    ConsumerOffsets,
     Context,
     Declaration,
     DispatchEvent,
     FaultStrategy,
     GroupConfig,
+    GroupTable,
     Message,
     MessageFilter,
     MessageQueue,
@@ -39,8 +42,11 @@ from verniermq.kernel import (
     RequestCode,
     ResponseCode,
     Role,
+    Store,
+    StoredMessage,
     Subscription,
     TopicConfig,
+    TopicTable,
     decode_records,
     hookimpl,
     hookspecs,
@@ -605,6 +611,40 @@ def test_everything_that_the_context_has_is_on_the_page() -> None:
         assert re.search(rf"`[^`]*\b{name}\b", manual), name
     for field in attrs.fields(Declaration):
         assert f"{field.name}=" in manual or f"`{field.name}`" in manual, field.name
+
+
+OBJECTS = (PendingMessage, Appended, DispatchEvent, StoredMessage, Command, Connection, TopicConfig, GroupConfig)
+
+
+@pytest.mark.parametrize("owner", OBJECTS, ids=lambda owner: owner.__name__)
+def test_the_manual_names_only_what_objects_have(owner: type) -> None:
+    section = PAGE.read_text().partition("## The objects it meets")[2].partition("\n## ")[0]
+    row = next(line for line in section.splitlines() if line.startswith(f"| `{owner.__name__}`"))
+    named = re.findall(r"`([a-z_]+)(?=[`(])", row.partition("|")[2].partition("|")[2])
+    has = {name for one in owner.__mro__ for name in (*dir(one), *getattr(one, "__annotations__", ()))}
+    has |= set(re.findall(r"self\.([a-z_]+)\b", inspect.getsource(owner)))
+    assert named
+    assert [name for name in named if name not in has] == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "owner"),
+    [("topics", TopicTable), ("groups", GroupTable), ("offsets", ConsumerOffsets), ("clients", ClientRegistry)],
+)
+def test_the_manual_names_only_what_tables_have(prefix: str, owner: type) -> None:
+    section = PAGE.read_text().partition("## The objects it meets")[2].partition("\n## ")[0]
+    named = set(re.findall(rf"`{prefix}\.([a-z_]+)", section))
+    has = {*dir(owner), *re.findall(r"self\.([a-z_]+)\b", inspect.getsource(owner))}
+    assert named
+    assert named <= has
+
+
+def test_the_manual_names_only_what_the_store_has() -> None:
+    section = PAGE.read_text().partition("| of `broker.store` |")[2].partition("| of the tables |")[0]
+    rows = [line.partition("|")[2].partition("|")[0] for line in section.splitlines()[2:] if line.startswith("|")]
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)(?=[`(])", row)}
+    assert {"append", "queue", "matches", "end"} <= named
+    assert named <= set(dir(Store))
 
 
 def _blocks(page: str, language: str) -> list[str]:

@@ -116,7 +116,7 @@ class Turn:
                 _give_up(peer)
         for peer, _ in received:
             try:
-                if self.is_full:
+                if self.answered >= BYTES_PER_TURN:
                     peer.wait()
                 else:
                     peer.serve()

@@ -76,7 +76,7 @@ class MissingSegment(StoreError):
         )
 
 
-class Plan(NamedTuple):
+class RecoveryPlan(NamedTuple):
     """What an opening of the store will do."""
 
     offset: int
@@ -135,7 +135,7 @@ class Recovery:
             if following != start + size:
                 raise MissingSegment(f"{start + size:020d}", f"{following:020d}")
 
-    def plan(self, starts: Sequence[int], lacking: int) -> Plan:
+    def plan(self, starts: Sequence[int], lacking: int) -> RecoveryPlan:
         """What to do with these files. Changes nothing.
 
         ``lacking`` entries have no file although their queues go on behind them.
@@ -149,25 +149,25 @@ class Recovery:
             trusted = indexed if known is None else known
             found = self._entries_before(trusted) - lacking
             if known is not None and checkpoint.entries not in (-1, found):
-                return Plan(first, "made again", found)
+                return RecoveryPlan(first, "made again", found)
             if first <= trusted <= end and self._ends_a_record(indexed):
-                return Plan(trusted)
-            return Plan(first, "forgotten", found)
+                return RecoveryPlan(trusted)
+            return RecoveryPlan(first, "forgotten", found)
         if known is not None and known > end:
             logger.warning("the log ends before its checkpoint end=%d checkpoint=%d", end, known)
             known = None
         trusted = max(self._chosen_file(starts) if known is None else known, first)
         if trusted == first:
-            return Plan(first)  # everything is read, and whatever lacks is added
+            return RecoveryPlan(first)  # everything is read, and whatever lacks is added
         found = self._entries_before(trusted) - lacking
         # More than expected is no damage: the removal of a topic's files was interrupted.
         lost = not self.dispatcher.queues if known is None else found < checkpoint.entries
-        return Plan(first, "made again", found) if lost else Plan(trusted)
+        return RecoveryPlan(first, "made again", found) if lost else RecoveryPlan(trusted)
 
     def _entries_before(self, offset: int) -> int:
         return sum(queue.end_before(offset) - queue.first_entry for queue in self.dispatcher)
 
-    def _prepare(self, plan: Plan) -> None:
+    def _prepare(self, plan: RecoveryPlan) -> None:
         """Drop the entries that are made again."""
         if plan.queues != "kept":
             logger.warning(

@@ -104,10 +104,6 @@ class Store:
             on_first=self._dispatch_soon,
         )
         self._appender.refusal = "the store is not open"
-        self.append: Callable[[PendingMessage], Appended] = self._appender.append
-        """Put a message at the end of the log; it is dispatched at the end of the loop's turn. Raises
-        ``MessageTooLarge``, ``PropertiesTooLarge``, ``MessageIllegal``: it cannot be stored; ``StoreNotWritable``:
-        nothing can be stored now."""
         self._copy = Copy(self._log, self._dispatcher, self._dispatch_soon)
         self._flusher = Flusher(
             self._log,
@@ -260,6 +256,15 @@ class Store:
         await self._maintenance.run()
 
     # --- appending -------------------------------------------------------------------------
+
+    def append(self, message: PendingMessage) -> Appended:
+        """Put a message at the end of the log; it is dispatched at the end of the loop's turn.
+
+        Raises:
+            MessageTooLarge, PropertiesTooLarge, MessageIllegal: it cannot be stored.
+            StoreNotWritable: nothing can be stored now.
+        """
+        return self._appender.append(message)
 
     def append_batch(self, messages: Sequence[PendingMessage]) -> Sequence[Appended]:
         """Put messages into the log one behind the other, in one segment; all of them or none.

@@ -15,7 +15,7 @@ from verniermq.kernel import Context, Declaration, MessageQueue, hookimpl, setti
 
 if TYPE_CHECKING:
     from verniermq.kernel import ClientContext
-    from verniermq.plugins.allocate.registry import Registry
+    from verniermq.plugins.allocate.registry import StrategyTable
 
 VIRTUAL_NODES: Final = 10
 """As RocketMQ: members of one group must agree on it, or they share no ring."""
@@ -67,7 +67,7 @@ class Plugin:
     )
     config: Config
     host: Context | ClientContext
-    _registry: Registry | None = attrs.field(default=None, init=False)
+    _registry: StrategyTable | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         if self.config.fixed_queues:
@@ -80,14 +80,14 @@ class Plugin:
         allocate = self._strategies().find(strategy)
         return None if allocate is None else allocate(client_id, queues, clients)
 
-    def _strategies(self) -> Registry:
+    def _strategies(self) -> StrategyTable:
         """Made when first asked for: a broker is asked only by clients that leave the sharing to it."""
         if self._registry is None:
             from verniermq.plugins.allocate.machine_room_nearby import RoomsByPattern, RoomsByPrefix
-            from verniermq.plugins.allocate.registry import Registry
+            from verniermq.plugins.allocate.registry import StrategyTable
 
             separator = self.config.room_separator
-            self._registry = Registry(
+            self._registry = StrategyTable(
                 virtual_nodes=self.config.virtual_nodes,
                 machine_rooms=frozenset(self.config.machine_rooms),
                 resolver=RoomsByPrefix(separator) if separator else RoomsByPattern(self.config.rooms),

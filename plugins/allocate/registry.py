@@ -48,7 +48,7 @@ def rocketmq_name(name: str) -> str:
     return ROCKETMQ_NAMES.get(name, name)
 
 
-class Registry:
+class StrategyTable:
     """Finds a strategy by either name."""
 
     def __init__(

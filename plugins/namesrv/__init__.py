@@ -13,7 +13,7 @@ import anyio
 import attrs
 
 from verniermq.kernel import Context, Declaration, Registry, Role, TopicConfig, hookimpl, setting
-from verniermq.plugins.namesrv.peers import SHORTEST_SECRET, Peers, networks
+from verniermq.plugins.namesrv.admission import SHORTEST_SECRET, BrokerAdmission, networks
 from verniermq.plugins.namesrv.registrar import CALL_TIMEOUT, INTERVAL_SECONDS, Registrar, master_found, queue_mappings
 from verniermq.plugins.namesrv.routes import NEVER, LiveBroker
 from verniermq.plugins.namesrv.server import NameServer
@@ -71,8 +71,8 @@ class Plugin:
     def _secret(self) -> str:
         return self.config.secret
 
-    def _peers(self, config: Config) -> Peers:
-        return Peers(config.brokers, config.secret, self.broker.clock.now_ms)
+    def _peers(self, config: Config) -> BrokerAdmission:
+        return BrokerAdmission(config.brokers, config.secret, self.broker.clock.now_ms)
 
     @hookimpl
     def settings_changed(self, settings: Config) -> None:

@@ -12,7 +12,7 @@ import anyio
 import click
 
 from verniermq.kernel import ConfigError, FileStamps, SystemClock, backend_options, load_tls, watch_files
-from verniermq.plugins.namesrv.peers import SHORTEST_SECRET, Peers
+from verniermq.plugins.namesrv.admission import SHORTEST_SECRET, BrokerAdmission
 from verniermq.plugins.namesrv.server import NameServer
 
 
@@ -50,14 +50,16 @@ def namesrv(host: str, port: int, certificate: str, key: str, allow: tuple[str, 
     anyio.run(_run, server, host, port, stamps, reload, backend_options=backend_options())
 
 
-def _peers(allow: tuple[str, ...], secret_file: Path | None) -> Peers:
+def _peers(allow: tuple[str, ...], secret_file: Path | None) -> BrokerAdmission:
     """
     Raises:
         ConfigError: an address is none, or the file holds no secret.
     """
     try:
         secret = "" if secret_file is None else secret_file.read_text().strip()
-        peers = Peers(allow, secret, SystemClock().now_ms, "name its address with --allow, or give it the secret")
+        peers = BrokerAdmission(
+            allow, secret, SystemClock().now_ms, "name its address with --allow, or give it the secret"
+        )
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from None
     if secret_file is not None and len(secret) < SHORTEST_SECRET:

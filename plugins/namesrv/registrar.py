@@ -27,7 +27,7 @@ from verniermq.kernel import (
     hookspec,
 )
 from verniermq.plugins.namesrv import registration
-from verniermq.plugins.namesrv.peers import sign
+from verniermq.plugins.namesrv.admission import sign
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from verniermq.kernel import (
     parse_json,
 )
 from verniermq.plugins.namesrv import registration
-from verniermq.plugins.namesrv.peers import Peers
+from verniermq.plugins.namesrv.admission import BrokerAdmission
 from verniermq.plugins.namesrv.routes import LiveBroker, RouteTable
 from verniermq.plugins.namesrv.switches import Switches
 from verniermq.protocol.nameserver import GetRouteInfo
@@ -49,7 +49,9 @@ def _broker_id(request: Command) -> int:
 class NameServerRequests:
     """``peers`` says which brokers are taken; ``guard`` is asked before anything else is changed."""
 
-    def __init__(self, table: RouteTable, now: Callable[[], float], peers: Callable[[], Peers], guard: Guard) -> None:
+    def __init__(
+        self, table: RouteTable, now: Callable[[], float], peers: Callable[[], BrokerAdmission], guard: Guard
+    ) -> None:
         self._table = table
         self._now = now
         self._peers = peers

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
 from verniermq.kernel import Clock, Command, Connection, Guard, RemotingServer
-from verniermq.plugins.namesrv.peers import Peers
+from verniermq.plugins.namesrv.admission import BrokerAdmission
 from verniermq.plugins.namesrv.requests import NameServerRequests
 from verniermq.plugins.namesrv.routes import RouteTable
 
@@ -31,11 +31,11 @@ class NameServer:
     """
 
     def __init__(
-        self, clock: Clock, tls: Tls | None = None, peers: Peers | None = None, guard: Guard | None = None
+        self, clock: Clock, tls: Tls | None = None, peers: BrokerAdmission | None = None, guard: Guard | None = None
     ) -> None:
         self._clock = clock
         self.table = RouteTable(clock.monotonic)
-        self.peers = peers or Peers((), "", clock.now_ms)
+        self.peers = peers or BrokerAdmission((), "", clock.now_ms)
         self._server = RemotingServer(
             NameServerRequests(self.table, clock.monotonic, lambda: self.peers, guard or _let_pass).handlers(),
             on_disconnect=self.table.connection_closed,

@@ -121,7 +121,7 @@ class SubAfter(Record):
 
 
 @attrs.frozen(kw_only=True)
-class EndTransaction(Record):
+class TransactionEnd(Record):
     name = "EndTransaction"
     time_ms: int
     group: str

@@ -40,11 +40,11 @@ from verniermq.plugins.sendhooks.dispatcher import TraceBatch, TraceDispatcher
 from verniermq.plugins.sendhooks.records import (
     DEFAULT_REGION,
     Ending,
-    EndTransaction,
     Pub,
     SubAfter,
     SubBefore,
     TraceType,
+    TransactionEnd,
 )
 
 NOTE: Final = "trace.request_ids"
@@ -196,7 +196,7 @@ class ClientPlugin:
     def transaction_ended(self, ended: EndedTransaction) -> None:
         if self._topics.wants(ended.topic):
             self._dispatcher.add(
-                EndTransaction(
+                TransactionEnd(
                     time_ms=_now_ms(),
                     group=ended.group,
                     topic=ended.topic,

@@ -34,9 +34,9 @@ from verniermq.kernel.config import load
 from verniermq.kernel.config.structure import structure
 from verniermq.kernel.remoting.signature import digest
 from verniermq.plugins.namesrv import Config
+from verniermq.plugins.namesrv.admission import SIGNATURE, TIME, BrokerAdmission, sign
 from verniermq.plugins.namesrv.command import namesrv
 from verniermq.plugins.namesrv.keyvalues import MOST_ENTRIES, KeyValueTable
-from verniermq.plugins.namesrv.peers import SIGNATURE, TIME, Peers, sign
 from verniermq.plugins.namesrv.registrar import Registrar
 from verniermq.plugins.namesrv.server import NameServer
 from verniermq.testing import ManualClock, running_broker
@@ -61,7 +61,7 @@ async def name_server(
     clock: ManualClock | None = None, brokers: Sequence[str] = (), secret: str = ""
 ) -> AsyncIterator[tuple[NameServer, Peer]]:
     clock = clock or ManualClock()
-    server = NameServer(clock, peers=Peers(brokers, secret, clock.now_ms))
+    server = NameServer(clock, peers=BrokerAdmission(brokers, secret, clock.now_ms))
     await server.start("127.0.0.1", 0)
     async with peer(f"127.0.0.1:{server.port}") as client:
         yield server, client
@@ -538,7 +538,7 @@ async def test_a_broker_of_an_address_that_is_set_is_taken(network: str) -> None
 
 @pytest.mark.parametrize("far", ["10.0.0.5", "192.168.1.1", "2001:db8::1", "::ffff:10.0.0.5", "0.0.0.0"])
 def test_without_either_only_this_machine_is_taken(far: str) -> None:
-    peers = Peers((), "", ManualClock().now_ms)
+    peers = BrokerAdmission((), "", ManualClock().now_ms)
     registration = Command.request(RequestCode.REGISTER_BROKER)
 
     for near in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):

@@ -53,7 +53,7 @@ _CRC: Final = struct.Struct(">I")
 
 
 @attrs.frozen
-class Check:
+class TimerCheckpoint:
     """The file's values."""
 
     second: int
@@ -89,7 +89,7 @@ class Check:
         return bytes(content)
 
     @classmethod
-    def decode(cls, content: bytes) -> Check | None:
+    def decode(cls, content: bytes) -> TimerCheckpoint | None:
         """The values; ``None`` if the file is damaged."""
         end = _OURS_AT + _OURS.size
         if len(content) != SIZE or not any(content[: _APACHE.size]):
@@ -112,7 +112,7 @@ class Check:
 
 
 @attrs.define(eq=False)
-class CheckFile:
+class TimerCheckpointFile:
     """The file, as a table that the broker saves now and then; saving makes log and wheel durable first."""
 
     path: Path
@@ -152,7 +152,7 @@ def write_check(path: Path, content: bytes) -> None:
         sync_directory(path.parent)
 
 
-def load_check(path: Path) -> Check | None:
+def load_check(path: Path) -> TimerCheckpoint | None:
     """What the file says, or its backup if that was damaged or is gone; ``None`` if neither can be read."""
     found, backup = read_check(path), read_check(backup_of(path))
     if found is None and backup is not None:
@@ -160,9 +160,9 @@ def load_check(path: Path) -> Check | None:
     return found or backup
 
 
-def read_check(path: Path) -> Check | None:
+def read_check(path: Path) -> TimerCheckpoint | None:
     """What one of the two says; ``None`` if it is damaged or gone."""
     try:
-        return Check.decode(path.read_bytes())
+        return TimerCheckpoint.decode(path.read_bytes())
     except FileNotFoundError:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from verniermq.plugins.schedule.timers.check import Check, backup_of, read_check, write_check
+from verniermq.plugins.schedule.timers.check import TimerCheckpoint, backup_of, read_check, write_check
 from verniermq.plugins.schedule.timers.timerlog import TimerLog
 from verniermq.plugins.schedule.timers.wheel import SIZE, Wheel
 
@@ -27,7 +27,7 @@ def examine(root: Path, *, mend: bool) -> Iterator[str]:
         check = read_check(backup_of(path))
         if check is None:
             yield f"{path} and its backup are damaged or gone; a start takes for delivered what was due long enough ago"
-            check = Check(0, 0, 0)
+            check = TimerCheckpoint(0, 0, 0)
         else:
             yield f"{path} is damaged or gone; " + ("its backup is put there" if mend else "its backup is whole")
             if mend:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from verniermq.plugins.schedule.timers.check import Check
+from verniermq.plugins.schedule.timers.check import TimerCheckpoint
 
 Place = tuple[int, int, int]
-"""Second, within, position: as in :class:`Check`."""
+"""Second, within, position: as in :class:`TimerCheckpoint`."""
 
 
 class TimerProgress:
-    def __init__(self, check: Check, changed: Callable[[], None]) -> None:
+    def __init__(self, check: TimerCheckpoint, changed: Callable[[], None]) -> None:
         self.second = check.second
         """The slot that is delivered now or next; everything before it is done."""
         self.done = (check.within, check.position)
@@ -47,7 +47,7 @@ class TimerProgress:
         self._moves.append(((self.second, *self.done), log_end))
         self._changed()
 
-    def kept(self, durable_end: int, log_position: int, now_ms: int) -> Check:
+    def kept(self, durable_end: int, log_position: int, now_ms: int) -> TimerCheckpoint:
         """What may be written to the disk now. Asks to be asked again while that is not everything."""
         while self._moves and self._moves[0][1] <= durable_end:
             self._kept = self._moves.popleft()[0]
@@ -55,4 +55,4 @@ class TimerProgress:
             self._changed()
         self._counter += 1
         second, within, position = self._kept
-        return Check(second, log_position, self.queue_offset, within, position, now_ms, self._counter)
+        return TimerCheckpoint(second, log_position, self.queue_offset, within, position, now_ms, self._counter)

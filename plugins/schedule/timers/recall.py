@@ -1,21 +1,14 @@
 """Taking a timed message back before it is delivered (RocketMQ: ``RecallMessageProcessor``).
 
-The answer to the send carries a handle, URL-safe base64 of five words::
-
-    v1 orders broker-a 1700000029001 C0A8010A00010B2C3D4E000000000000
-       topic  broker   slot's begin  unique key
-                       in ms, plus 1
-
-Taking back writes a message of its own into the same slot, which names the other: ``TIMER_DEL_UNIQKEY=topic+key``.
-When the slot comes these are read first, and what they name is left out.
+The answer to the send carries a handle (``verniermq.protocol.recall``). Taking back writes a message of its own into
+the same slot, which names the other: ``TIMER_DEL_UNIQKEY=topic+key``. When the slot comes these are read first, and
+what they name is left out.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import attrs
 
@@ -30,11 +23,10 @@ from verniermq.kernel import (
     RequestRefused,
     ResponseCode,
 )
-from verniermq.protocol.recall import RecallMessage
+from verniermq.protocol.recall import RecallHandle, RecallMessage
 
 DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
 RECALL_TAG: Final = "_RECALL_TAG_"
-VERSION: Final = "v1"
 
 
 def delete_key(topic: str, unique_key: str) -> str:
@@ -44,31 +36,6 @@ def delete_key(topic: str, unique_key: str) -> str:
 def delete_key_of(properties: Mapping[str, str]) -> str:
     """What a marker would have to name to take this message back."""
     return delete_key(properties.get(Property.REAL_TOPIC, ""), properties.get(Property.UNIQUE_KEY, ""))
-
-
-class RecallHandle(NamedTuple):
-    topic: str
-    broker: str
-    time_ms: int
-    unique_key: str
-
-    def encode(self) -> str:
-        text = f"{VERSION} {self.topic} {self.broker} {self.time_ms} {self.unique_key}"
-        return base64.urlsafe_b64encode(text.encode()).decode()
-
-    @classmethod
-    def decode(cls, text: str) -> RecallHandle:
-        """
-        Raises:
-            RequestRefused: it is no handle.
-        """
-        try:
-            version, topic, broker, time_ms, key = base64.b64decode(text, b"-_", validate=True).decode().split(" ")
-            if version == VERSION and time_ms.isdecimal():
-                return cls(topic, broker, int(time_ms), key)
-        except (binascii.Error, ValueError):
-            pass
-        raise RequestRefused(f"{text[:200]!r} is no recall handle", ResponseCode.ILLEGAL_OPERATION)
 
 
 def add_handle(message: PendingMessage, broker_name: str, slot_ms: int) -> None:
@@ -92,7 +59,10 @@ class Recall:
             raise NoPermission("messages may not be taken back here; set recall = true in [plugins.schedule]")
         recall = RecallMessage.of(request)
         self.broker.topics.get(recall.topic)
-        handle = RecallHandle.decode(recall.handle)
+        try:
+            handle = RecallHandle.decode(recall.handle)
+        except ValueError as error:
+            raise RequestRefused(str(error), ResponseCode.ILLEGAL_OPERATION) from error
         self._check(handle, recall.topic)
         marker = self._marker(handle, recall.group, connection)
         appended = await self.broker.put(marker)

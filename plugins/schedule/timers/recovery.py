@@ -25,7 +25,7 @@ from pathlib import Path
 import attrs
 
 from verniermq.kernel import Store
-from verniermq.plugins.schedule.timers.check import Check, load_check
+from verniermq.plugins.schedule.timers.check import TimerCheckpoint, load_check
 from verniermq.plugins.schedule.timers.timerlog import DELETE, TimerLog
 from verniermq.plugins.schedule.timers.wheel import Wheel
 
@@ -38,7 +38,7 @@ class TimerFiles:
 
     log: TimerLog
     wheel: Wheel
-    check: Check
+    check: TimerCheckpoint
     again_below: int = 0
     """The timer log was lost: messages below this queue offset are taken in again, unless they were delivered."""
     delivered_before: int = 0
@@ -71,7 +71,7 @@ def open_files(root: Path, store: Store, *, file_size: int, at_start: AtStart, q
             "nothing says which timed messages were delivered; those due before second %d count as delivered",
             at_start.delivered_before,
         )
-    check = found or Check(at_start.delivered_before, 0, 0)
+    check = found or TimerCheckpoint(at_start.delivered_before, 0, 0)
     log = TimerLog(root / "timerlog", file_size, check.file_size)
     log.fill_up()
     wheel = Wheel(root / "timerwheel")
@@ -90,14 +90,14 @@ def open_files(root: Path, store: Store, *, file_size: int, at_start: AtStart, q
     return files
 
 
-def mend(files: TimerFiles, check: Check, store: Store, queue: tuple[str, int]) -> TimerFiles:
+def mend(files: TimerFiles, check: TimerCheckpoint, store: Store, queue: tuple[str, int]) -> TimerFiles:
     """Make the wheel again from all of the timer log, and what that lacks from the topic."""
     _rebuild(files.log, files.wheel, check)
     return _gone_on(files.log, files.wheel, check, store, queue, check.queue_offset)
 
 
 def _gone_on(
-    log: TimerLog, wheel: Wheel, check: Check, store: Store, queue: tuple[str, int], queue_end: int
+    log: TimerLog, wheel: Wheel, check: TimerCheckpoint, store: Store, queue: tuple[str, int], queue_end: int
 ) -> TimerFiles:
     """Where to go on, now that the files are as whole as they can be made; ``queue_end``: of messages from before."""
     has_begun_late = log.start > check.log_start >= 0
@@ -116,7 +116,7 @@ def _gone_on(
     return TimerFiles(log, wheel, again, min(check.queue_offset, queue_end), check.second)
 
 
-def _fits(log: TimerLog, wheel: Wheel, check: Check) -> bool:
+def _fits(log: TimerLog, wheel: Wheel, check: TimerCheckpoint) -> bool:
     """Whether every slot leads to a record of its second, and all slots are there that were there once."""
     slots = 0
     fits = True
@@ -152,7 +152,7 @@ def _revise(wheel: Wheel, slot: int, position: int) -> None:
         wheel.add(slot, position, 1)
 
 
-def _rebuild(log: TimerLog, wheel: Wheel, check: Check) -> None:
+def _rebuild(log: TimerLog, wheel: Wheel, check: TimerCheckpoint) -> None:
     for _ in log.scan(log.start):
         pass
     if log.end < check.log_position and (last := log.last()) is not None:

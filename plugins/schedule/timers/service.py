@@ -20,7 +20,7 @@ import attrs
 
 from verniermq.kernel import TIMER_TOPIC, Clock, Context, Document, PendingMessage, StoredMessage, StoreError
 from verniermq.plugins.schedule.delivery import Delivery, reveal
-from verniermq.plugins.schedule.timers.check import Check, CheckFile
+from verniermq.plugins.schedule.timers.check import TimerCheckpoint, TimerCheckpointFile
 from verniermq.plugins.schedule.timers.enqueue import EnqueueResult, TimerEnqueue
 from verniermq.plugins.schedule.timers.progress import TimerProgress
 from verniermq.plugins.schedule.timers.recall import DELETE_KEY, delete_key_of
@@ -120,7 +120,7 @@ class Timers:
         """While both tasks rest: make again what does not fit."""
         self._slot, self._mending = None, True
         progress = self._progress
-        now = Check(progress.second, self._files.log.end, progress.queue_offset, *progress.done)
+        now = TimerCheckpoint(progress.second, self._files.log.end, progress.queue_offset, *progress.done)
         mended = await anyio.to_thread.run_sync(mend, self._files, now, self._broker.store, QUEUE)
         self._files.again_below, self._files.delivered_before = mended.again_below, mended.delivered_before
         progress.queue_offset = mended.check.queue_offset
@@ -136,7 +136,7 @@ class Timers:
 
     def _start_from(self, files: TimerFiles) -> None:
         self._files = files
-        file = CheckFile(self._root / "config" / "timercheck", files.log, files.wheel)
+        file = TimerCheckpointFile(self._root / "config" / "timercheck", files.log, files.wheel)
         self._document = self._broker.keep(file, self._snapshot, self._persist_interval)
         self._progress = TimerProgress(files.check, self._document.touch)
         self._enqueue = TimerEnqueue(self._broker, files, self._progress, self._window)

@@ -12,7 +12,7 @@ from typing import Any
 from tests.interop.allocate.build import java_program
 from verniermq.kernel import MessageQueue
 from verniermq.plugins.allocate.machine_room_nearby import RoomsByPrefix
-from verniermq.plugins.allocate.registry import Registry
+from verniermq.plugins.allocate.registry import StrategyTable
 from verniermq.plugins.allocate.strategy import AllocationError
 
 CASES = 6000
@@ -63,7 +63,7 @@ def random_case(random: Random, strategy: str) -> Case:
 
 def ours(case: Case) -> list[list[Any]] | None:
     """The queues in the form of the answer; ``None`` for an error."""
-    strategy = Registry(
+    strategy = StrategyTable(
         virtual_nodes=case["virtual_nodes"],
         machine_rooms=frozenset(case["rooms"]),
         resolver=RoomsByPrefix("-"),

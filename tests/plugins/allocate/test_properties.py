@@ -11,10 +11,10 @@ from verniermq.kernel import MessageQueue, hookspecs
 from verniermq.plugins.allocate import Config, Plugin
 from verniermq.plugins.allocate.consistent_hash import ConsistentHash, Ring, queue_key
 from verniermq.plugins.allocate.machine_room_nearby import RoomsByPrefix
-from verniermq.plugins.allocate.registry import Registry, rocketmq_name
+from verniermq.plugins.allocate.registry import StrategyTable, rocketmq_name
 from verniermq.testing import check_allocator, running_broker
 
-REGISTRY = Registry(machine_rooms=frozenset({"r0", "r1", "r2"}), resolver=RoomsByPrefix("@"))
+REGISTRY = StrategyTable(machine_rooms=frozenset({"r0", "r1", "r2"}), resolver=RoomsByPrefix("@"))
 
 
 @pytest.mark.parametrize("name", ["AVG", "averagely", "AVG_BY_CIRCLE", "circle"])

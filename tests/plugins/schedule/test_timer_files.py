@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tests.kernel.commitlog.fulldisk import FullDisk
 from verniermq.kernel import MessageIllegal, java_hash
-from verniermq.plugins.schedule.timers.check import Check, CheckFile, load_check
-from verniermq.plugins.schedule.timers.recall import RecallHandle
+from verniermq.plugins.schedule.timers.check import TimerCheckpoint, TimerCheckpointFile, load_check
 from verniermq.plugins.schedule.timers.slot import OpenSlot
 from verniermq.plugins.schedule.timers.timerlog import RECORD_SIZE, TimerEntry, TimerLog
 from verniermq.plugins.schedule.timers.times import due_of, rolled_slot, slot_of, wished_ms
 from verniermq.plugins.schedule.timers.wheel import SIZE, SLOTS, Wheel
+from verniermq.protocol.recall import RecallHandle
 
 DAY = 86_400
 
@@ -81,8 +81,8 @@ def test_a_record_that_the_disk_took_only_a_part_of_is_none(
 
 def test_the_progress_file_is_as_rocketmq_has_it(tmp_path: Path) -> None:
     log, wheel = TimerLog(tmp_path / "log", 4096), Wheel(tmp_path / "wheel")
-    check = Check(1_700_000_000, 52, 1, 250, 0, 1_700_000_000_500, 3)
-    CheckFile(tmp_path / "timercheck", log, wheel).save({"check": check})
+    check = TimerCheckpoint(1_700_000_000, 52, 1, 250, 0, 1_700_000_000_500, 3)
+    TimerCheckpointFile(tmp_path / "timercheck", log, wheel).save({"check": check})
 
     content = (tmp_path / "timercheck").read_bytes()
     assert len(content) == 4096
@@ -94,12 +94,12 @@ def test_the_progress_file_is_as_rocketmq_has_it(tmp_path: Path) -> None:
 
 
 def test_what_we_noted_is_void_once_an_apache_broker_went_on(tmp_path: Path) -> None:
-    check = Check(1_700_000_000, 52, 1, 250, 0)
+    check = TimerCheckpoint(1_700_000_000, 52, 1, 250, 0)
     content = bytearray(check.encode())
     content[16:24] = (9).to_bytes(8, "big")
 
-    assert Check.decode(bytes(content)) == Check(1_700_000_000, 52, 9, 0, -1)
-    assert Check.decode(b"short") is None
+    assert TimerCheckpoint.decode(bytes(content)) == TimerCheckpoint(1_700_000_000, 52, 9, 0, -1)
+    assert TimerCheckpoint.decode(b"short") is None
     assert load_check(tmp_path / "none") is None
 
 

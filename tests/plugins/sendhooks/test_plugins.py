@@ -35,7 +35,7 @@ from verniermq.plugins.sendhooks.dispatcher import (
     TraceDispatcher,
     packed,
 )
-from verniermq.plugins.sendhooks.records import Ending, EndTransaction, Pub, SubAfter, SubBefore, TraceType
+from verniermq.plugins.sendhooks.records import Ending, Pub, SubAfter, SubBefore, TraceType, TransactionEnd
 from verniermq.testing import ManualClock, check_send_hooks, running_broker
 
 pytestmark = pytest.mark.anyio
@@ -307,7 +307,7 @@ def test_records_have_as_many_fields_as_rocketmq_writes() -> None:
     common = {"message_id": "m", "keys": "k", "time_ms": 1, "group": "g"}
     before = SubBefore(**common, request_id="r", retry_times=0)  # type: ignore[arg-type]
     after = SubAfter(**common, request_id="r", cost_ms=1, ending=Ending.RAISED)  # type: ignore[arg-type]
-    end = EndTransaction(**common, topic="t", tags="", broker="b", transaction_id="x", state="s", from_check=True)  # type: ignore[arg-type]
+    end = TransactionEnd(**common, topic="t", tags="", broker="b", transaction_id="x", state="s", from_check=True)  # type: ignore[arg-type]
 
     assert [record.encode().count("\x01") + 1 for record in (record_number(1), before, after, end)] == [14, 8, 9, 13]
 

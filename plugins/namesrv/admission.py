@@ -31,7 +31,7 @@ HOW_IN_SETTINGS: Final = "put its address into brokers, or the same secret on bo
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Peers:
+class BrokerAdmission:
     """``how`` says, to whoever is not taken, what would have to be set for it."""
 
     def __init__(
