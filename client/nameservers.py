@@ -18,6 +18,8 @@ from verniermq.kernel import (
     UnexpectedAnswer,
     parse_answer,
 )
+from verniermq.kernel.requests import Request
+from verniermq.protocol.nameserver import GetRouteInfo
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class NameServers:
         """The addresses as one writes them: ``a:9876;b:9876``."""
         return ";".join(self.addresses)
 
-    async def request(self, code: int, ext: dict[str, str] | None = None, timeout: float | None = None) -> Command:
+    async def request(self, request: Request | RequestCode, timeout: float | None = None) -> Command:
         """The answer of the first name server that has one, whatever its code.
 
         Raises:
@@ -48,7 +50,7 @@ class NameServers:
             position = (self._current + step) % len(self.addresses)
             address = self.addresses[position]
             try:
-                command = Command.request(code, dict(ext or {}))
+                command = request.command() if isinstance(request, Request) else Command.request(request)
                 answer = await self._pool.request(address, command, timeout or self._timeout)
             except RemotingError as error:
                 reasons.append((address, str(error).removeprefix(f"cannot reach {address}: ")))
@@ -59,18 +61,18 @@ class NameServers:
             return answer
         raise NameServerUnreachable(reasons)
 
-    async def ask(self, code: int, ext: dict[str, str] | None = None) -> Any:
-        """The JSON body of an answer.
+    async def ask(self, code: RequestCode) -> Any:
+        """The JSON body of the answer to a request without fields.
 
         Raises:
             NameServerUnreachable: there is none.
             UnexpectedAnswer: it says that the request failed.
             MalformedAnswer: it cannot be read.
         """
-        answer = await self.request(code, ext)
+        answer = await self.request(code)
         if answer.code != ResponseCode.SUCCESS:
-            raise UnexpectedAnswer(self.text, RequestCode(code).name, answer.code, answer.remark)
-        return parse_answer(answer.body, self.text, RequestCode(code).name)
+            raise UnexpectedAnswer(self.text, code.name, answer.code, answer.remark)
+        return parse_answer(answer.body, self.text, code.name)
 
     async def route(self, topic: str) -> Route:
         """Where a topic lives.
@@ -80,9 +82,7 @@ class NameServers:
             NameServerUnreachable: nobody can say.
             MalformedAnswer: the answer cannot be read.
         """
-        answer = await self.request(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
-        )
+        answer = await self.request(GetRouteInfo(topic=topic, standard_json=True))
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(topic, self.text)
         if answer.code != ResponseCode.SUCCESS:

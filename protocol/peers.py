@@ -27,6 +27,7 @@ from verniermq.kernel import (
     parse_answer,
     request_name,
 )
+from verniermq.protocol.nameserver import GetRouteInfo
 
 MASTER: Final = "0"
 """The id of a master among the brokers of one name, as JSON has it."""
@@ -121,7 +122,7 @@ class Peers:
             RemotingError: none can be asked.
         """
         try:
-            return await self.ask_name_server(Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
+            return await self.ask_name_server(GetRouteInfo(topic=topic).command())
         except UnexpectedAnswer as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise TopicNotFound(topic) from error

@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Final, Literal
 
 import attrs
-import orjson
 
 from verniermq.client.admin.topics import TopicAdmin
 from verniermq.client.errors import ClientError
 from verniermq.client.java import shown
 from verniermq.kernel import MessageQueue, RequestCode, ResponseCode, UnexpectedAnswer, check_group_name
+from verniermq.protocol.groups import DeleteGroup, UpdateGroup
+from verniermq.protocol.offsets import ResetOffset
 
 GROUP_DEFAULTS: Final = {
     "attributes": {},
@@ -60,16 +61,16 @@ class GroupAdmin(TopicAdmin):
         wire = self._wire(name)
         check_group_name(wire)
         config = {"groupName": wire, "retryMaxTimes": max_reconsume_times, "retryQueueNums": retry_queues}
-        body = orjson.dumps({**GROUP_DEFAULTS, **config})
+        update = UpdateGroup(config={**GROUP_DEFAULTS, **config})
         for address in (await self._masters()).values():
-            await self._api.call(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+            await self._api.ask(address, update)
 
     async def delete_group(self, name: str, *, with_offsets: bool = True) -> None:
         """Forget a consumer group on all brokers."""
         self._ensure_running()
-        ext = {"groupName": self._wire(name), "cleanOffset": "true" if with_offsets else "false"}
+        deletion = DeleteGroup(group=self._wire(name), clean_offset=with_offsets)
         for address in (await self._masters()).values():
-            await self._api.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, dict(ext))
+            await self._api.ask(address, deletion)
 
     async def members(self, group: str) -> list[str]:
         """The client ids of a group's live members."""
@@ -140,16 +141,16 @@ class GroupAdmin(TopicAdmin):
         return await self._api.offset_by_time(address, queue, ms)
 
     async def _reset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-        ext = {
-            "topic": queue.topic,
-            "group": self._wire(group),
-            "queueId": str(queue.queue_id),
-            "offset": str(offset),
-            "timestamp": "-1",
-            "isForce": "true",
-        }
+        reset = ResetOffset(
+            topic=queue.topic,
+            group=self._wire(group),
+            queue_id=queue.queue_id,
+            offset=offset,
+            timestamp=-1,
+            is_force=True,
+        )
         try:
-            await self._api.call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext)
+            await self._api.ask(address, reset)
         except UnexpectedAnswer as error:
             if error.code not in (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.CONSUMER_NOT_ONLINE):
                 raise

@@ -12,6 +12,8 @@ import attrs
 from verniermq.client.admin.base import AdminBase
 from verniermq.client.errors import NoRoute
 from verniermq.kernel import AUTO_CREATE_TOPIC, MessageQueue, Perm, RequestCode, check_topic_name
+from verniermq.protocol.nameserver import DeleteTopicInNamesrv
+from verniermq.protocol.topics import DeleteTopic, UpdateTopic
 
 ROUTE_PATIENCE: Final = 5.0
 """Seconds that a new topic may take to reach the name server."""
@@ -74,20 +76,18 @@ class TopicAdmin(AdminBase):
         self._ensure_running()
         wire = self._wire(name)
         check_topic_name(wire)
-        ext = {
-            "topic": wire,
-            "defaultTopic": AUTO_CREATE_TOPIC,
-            "readQueueNums": str(queues),
-            "writeQueueNums": str(queues),
-            "perm": str(perm),
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "true" if order else "false",
-            "attributes": ",".join(f"+{key}={value}" for key, value in (attributes or {}).items()),
-        }
+        update = UpdateTopic(
+            topic=wire,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queues=queues,
+            write_queues=queues,
+            perm=perm,
+            order=order,
+            attributes=",".join(f"+{key}={value}" for key, value in (attributes or {}).items()),
+        )
         masters = await self._masters(brokers)
         for address in masters.values():
-            await self._api.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, dict(ext), timeout=10.0)
+            await self._api.ask(address, update, timeout=10.0)
         await self._until_routed(wire, set(masters), queues)
 
     async def _until_routed(self, topic: str, brokers: set[str], queues: int) -> None:
@@ -109,9 +109,9 @@ class TopicAdmin(AdminBase):
         self._ensure_running()
         wire = self._wire(name)
         for address in (await self._masters()).values():
-            await self._api.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": wire}, timeout=10.0)
+            await self._api.ask(address, DeleteTopic(topic=wire), timeout=10.0)
         for address in self.options.namesrv:
-            await self._api.call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": wire})
+            await self._api.ask(address, DeleteTopicInNamesrv(topic=wire))
         self._routes.forget(wire)
 
     async def topic_offsets(self, name: str) -> dict[MessageQueue, tuple[int, int]]:

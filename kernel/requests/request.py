@@ -133,7 +133,7 @@ class Request:
         decoded = command.decoded
         if decoded.__class__ is cls:
             return decoded
-        if decoded is not None:
+        if decoded is not None and not isinstance(decoded, Undeclared):
             raise TypeError(f"{command!r} was decoded as {type(decoded).__name__}, and is asked for as {cls.__name__}")
         command.decoded = decoded = cls.decode(command)
         return decoded

@@ -29,10 +29,11 @@ from verniermq.kernel import (
     request_name,
     setting,
 )
-from verniermq.kernel.requests import ACCESS_KEY, Access, Caller
+from verniermq.kernel.requests import ACCESS_KEY, Access, Caller, Undeclared
 from verniermq.plugins.acl.accounts import Account, Principal, any_of, are_addresses
 from verniermq.plugins.acl.clients import ClientOwners
 from verniermq.plugins.acl.handlers import REQUESTS, AuthHandlers
+from verniermq.plugins.acl.requests import CLASSES
 from verniermq.plugins.acl.users import UserPrincipal, UserTable
 
 HEARTBEAT: Final = request_name(RequestCode.HEART_BEAT)
@@ -73,7 +74,7 @@ class Plugin:
     def setup(self, registry: Registry) -> None:
         handlers = AuthHandlers(self.broker, self._users, lambda: self.config.accounts, self._is_admin)
         for code, handler in handlers.handlers().items():
-            registry.handler(code, handler)
+            registry.handler(code, handler, CLASSES.get(code, Undeclared))
         handlers.document = registry.table("acl", load=self._users.load_json, save=self._users.as_json, private=True)
 
     @hookimpl

@@ -28,6 +28,7 @@ from verniermq.kernel import (
 from verniermq.kernel.requests import EITHER
 from verniermq.plugins.acl.accounts import PERMISSIONS, Account
 from verniermq.plugins.acl.policies import ALLOW, CUSTOM, DEFAULT, DENY, Policies, Resource
+from verniermq.plugins.acl.requests import DeleteAcl, ListAcls, ListUsers, OfAccount, OfSubject, OfUser, UpdateAccount
 from verniermq.plugins.acl.users import NORMAL, SUPER, UserTable
 
 logger = logging.getLogger(__name__)
@@ -95,23 +96,23 @@ class AuthHandlers:
     # --- users -----------------------------------------------------------------------------
 
     async def create_user(self, request: Command, connection: Connection) -> Command:
-        name = self._changeable(request, connection, request.text("username"))
+        name = self._changeable(request, connection, OfUser.of(request).name)
         self._users.create(name, _body(request))
         return await self._done(request, connection, f"created user {name}")
 
     async def update_user(self, request: Command, connection: Connection) -> Command:
-        name = self._changeable(request, connection, request.text("username"))
+        name = self._changeable(request, connection, OfUser.of(request).name)
         self._users.update(name, _body(request))
         return await self._done(request, connection, f"changed user {name}")
 
     async def delete_user(self, request: Command, connection: Connection) -> Command:
-        name = self._changeable(request, connection, request.text("username"))
+        name = self._changeable(request, connection, OfUser.of(request).name)
         self._users.delete(name)
         return await self._done(request, connection, f"deleted user {name}")
 
     def get_user(self, request: Command, connection: Connection) -> Command:
         self._ensure_admin(request, connection)
-        name = request.text("username")
+        name = OfUser.of(request).name
         account, user = self._accounts().get(name), self._users.find(name)
         if account is not None:
             return _answer(request, _account_as_user(name, account))
@@ -119,7 +120,7 @@ class AuthHandlers:
 
     def list_users(self, request: Command, connection: Connection) -> Command:
         self._ensure_admin(request, connection)
-        text = request.text("filter", "") or ""
+        text = ListUsers.of(request).filter
         accounts = self._accounts()
         listed = [_account_as_user(name, account) for name, account in sorted(accounts.items()) if text in name]
         listed += [user.as_json() for user in self._users.listed(text) if user.name not in accounts]
@@ -128,13 +129,14 @@ class AuthHandlers:
     # --- rights ----------------------------------------------------------------------------
 
     async def set_acl(self, request: Command, connection: Connection) -> Command:
-        name = self._changeable(request, connection, _user_of(request.text("subject")))
+        name = self._changeable(request, connection, _user_of(OfSubject.of(request).subject))
         self._users.set_policies(name, Policies.from_json(_body(request).get("policies")))
         return await self._done(request, connection, f"changed rights of {name}")
 
     async def delete_acl(self, request: Command, connection: Connection) -> Command:
-        name = self._changeable(request, connection, _user_of(request.text("subject")))
-        kind, resource = request.text("policyType", "") or CUSTOM, request.text("resource", "")
+        asked = DeleteAcl.of(request)
+        name = self._changeable(request, connection, _user_of(asked.subject))
+        kind, resource = asked.policy_type or CUSTOM, asked.resource
         if kind.lower() not in (CUSTOM.lower(), DEFAULT.lower()):
             raise InvalidParameter(f"policyType {kind!r:.80}; expected {CUSTOM} or {DEFAULT}")
         self._users.delete_policies(name, kind.capitalize(), Resource.parse(resource) if resource else None)
@@ -142,14 +144,15 @@ class AuthHandlers:
 
     def get_acl(self, request: Command, connection: Connection) -> Command:
         self._ensure_admin(request, connection)
-        name = _user_of(request.text("subject"))
+        name = _user_of(OfSubject.of(request).subject)
         account = self._accounts().get(name)
         policies = _account_as_policies(account) if account is not None else self._users.get(name).policies.as_json()
         return _answer(request, {"policies": policies, "subject": SUBJECT + name}) if policies else request.reply()
 
     def list_acls(self, request: Command, connection: Connection) -> Command:
         self._ensure_admin(request, connection)
-        subjects, resources = request.text("subjectFilter", "") or "", request.text("resourceFilter", "") or ""
+        asked = ListAcls.of(request)
+        subjects, resources = asked.subject_filter, asked.resource_filter
         accounts = self._accounts()
         found = {name: _account_as_policies(account, resources) for name, account in accounts.items()}
         found |= {u.name: u.policies.as_json(resources) for u in self._users.listed() if u.name not in accounts}
@@ -163,13 +166,14 @@ class AuthHandlers:
     # --- RocketMQ 4's requests, on the same table ------------------------------------------
 
     async def update_account(self, request: Command, connection: Connection) -> Command:
-        name = self._changeable(request, connection, request.text("accessKey"))
-        if request.text("whiteRemoteAddress", ""):
+        asked = UpdateAccount.of(request)
+        name = self._changeable(request, connection, asked.access_key)
+        if asked.white_addresses:
             raise InvalidParameter(f"account {name!r}: addresses that need not sign are set in broker.toml")
-        given = _policies_of_account(request)
+        given = _policies_of_account(asked)
         policies = Policies.from_json(given) if given else Policies()
-        kind = SUPER if request.boolean("admin", False) else NORMAL
-        data = {"password": request.text("secretKey", "") or None, "userType": kind}
+        kind = SUPER if asked.admin else NORMAL
+        data = {"password": asked.secret_key or None, "userType": kind}
         known = self._users.find(name)
         rights = (Policies() if known is None else known.policies).changed(policies)  # or refused, and nothing changes
         if known is None:
@@ -180,7 +184,7 @@ class AuthHandlers:
         return await self._done(request, connection, f"changed account {name}")
 
     async def delete_account(self, request: Command, connection: Connection) -> Command:
-        name = self._changeable(request, connection, request.text("accessKey"))
+        name = self._changeable(request, connection, OfAccount.of(request).access_key)
         self._users.delete(name)
         return await self._done(request, connection, f"deleted account {name}")
 
@@ -284,16 +288,18 @@ def _rights(kind: str, table: Mapping[str, str]) -> list[dict[str, Any]]:
     return entries
 
 
-def _policies_of_account(request: Command) -> list[dict[str, Any]]:
+def _policies_of_account(asked: UpdateAccount) -> list[dict[str, Any]]:
     """What a request of 4.x says: ``topicPerms`` is ``orders=PUB|SUB,logs=SUB``."""
     policies = []
     named = [
-        *_rights("Topic", _permissions(request, "topicPerms")),
-        *_rights("Group", _permissions(request, "groupPerms")),
+        *_rights("Topic", _permissions("topicPerms", asked.topic_permissions)),
+        *_rights("Group", _permissions("groupPerms", asked.group_permissions)),
     ]
     others = []
-    for kind, field in (("Topic", "defaultTopicPerm"), ("Group", "defaultGroupPerm")):
-        permission = request.text(field, "")
+    for kind, field, permission in (
+        ("Topic", "defaultTopicPerm", asked.default_topic_permission),
+        ("Group", "defaultGroupPerm", asked.default_group_permission),
+    ):
         if permission:
             others += _rights(kind, {"*": _permission(field, permission)})
     for policy, entries in ((CUSTOM, named), (DEFAULT, others)):
@@ -302,8 +308,8 @@ def _policies_of_account(request: Command) -> list[dict[str, Any]]:
     return policies
 
 
-def _permissions(request: Command, field: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in (request.text(field, "") or "").split(",") if part.strip()]
+def _permissions(field: str, text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     return {name.strip(): _permission(field, permission.strip()) for name, _, permission in pairs}
 
 

@@ -20,6 +20,7 @@ from verniermq.kernel.requests import (
     text,
     topic_access,
 )
+from verniermq.protocol.offsets import ResetOffset
 
 
 @request
@@ -125,19 +126,6 @@ class GetRunningInfo(Request):
 class ConsumeDirectly(GetRunningInfo):
     code = RequestCode.CONSUME_MESSAGE_DIRECTLY
     message_id: str = text("msgId")
-
-    def touches(self, finder: Finder) -> Iterator[Access]:
-        yield group_access(self.group, UPDATE)
-
-
-@request
-class ResetOffset(Request):
-    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    topic: str = text("topic")
-    group: str = text("group")
-    timestamp: int = integer("timestamp")
-    offset: int = integer("offset", default=-1)
-    queue_id: int = integer("queueId", default=-1)
 
     def touches(self, finder: Finder) -> Iterator[Access]:
         yield group_access(self.group, UPDATE)

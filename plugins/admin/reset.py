@@ -23,7 +23,8 @@ from verniermq.kernel import (
     in_steps,
     object_keyed_map,
 )
-from verniermq.plugins.admin.requests import CloneOffsets, GetConsumerStatus, ResetOffset
+from verniermq.plugins.admin.requests import CloneOffsets, GetConsumerStatus
+from verniermq.protocol.offsets import ResetOffset
 
 QUEUES_PER_STEP: Final = 32
 """Queues that are reset before others have a turn: a place is found by time, with a look into the log at each step."""

@@ -28,6 +28,7 @@ from verniermq.kernel import (
 )
 from verniermq.plugins.namesrv import registration
 from verniermq.plugins.namesrv.admission import sign
+from verniermq.protocol.nameserver import RegisterBroker, UnregisterBroker
 
 logger = logging.getLogger(__name__)
 
@@ -147,36 +148,35 @@ class Registrar:
         role = self._broker.role
         mappings = self._broker.hooks.ask(queue_mappings) or {}
         body = registration.encode(self._broker.topics.version.as_json(), topics, mappings)
-        ext = {
-            **self._identity(),
-            "haServerAddr": role.ha_address,  # the field itself is wanted by Apache's name server
-            "brokerId": str(role.broker_id),
-            "compressed": "false",
-            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
-        }
-        answer = await self._call(Command.request(RequestCode.REGISTER_BROKER, ext, body))
+        registering = RegisterBroker(
+            name=self._broker.name,
+            address=self._broker.address,
+            cluster=self._broker.cluster,
+            broker_id=role.broker_id,
+            ha_address=role.ha_address,  # the field itself is wanted by Apache's name server
+            crc=zlib.crc32(body) & 0x7FFFFFFF,
+            registration=body,
+        )
+        answer = await self._call(registering.command())
         if not role.is_master:
             master, ha_address = answer.text("masterAddr", ""), answer.text("haServerAddr", "")
             self._broker.hooks.announce(master_found, master, ha_address)
 
     async def unregister(self) -> None:
         """Say goodbye, if it can be heard."""
-        ext = {**self._identity(), "brokerId": str(self._broker.broker_id)}
+        leaving = UnregisterBroker(
+            name=self._broker.name,
+            address=self._broker.address,
+            cluster=self._broker.cluster,
+            broker_id=self._broker.broker_id,
+        )
         try:
-            await self._call(Command.request(RequestCode.UNREGISTER_BROKER, ext))
+            await self._call(leaving.command())
         except RemotingError as error:
             logger.info("could not unregister: %s", error)
         if self._connection is not None:
             connection, self._connection = self._connection, None
             connection.close()
-
-    def _identity(self) -> dict[str, str]:
-        settings = self._broker.configuration.broker
-        return {
-            "brokerName": settings.name,
-            "brokerAddr": self._broker.address,
-            "clusterName": settings.cluster,
-        }
 
     async def _call(self, command: Command) -> Command:
         if self._connection is None or self._connection.closed:

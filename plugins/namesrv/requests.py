@@ -9,7 +9,6 @@ import orjson
 
 from verniermq.kernel import (
     Answer,
-    BadField,
     Command,
     Connection,
     Guard,
@@ -26,7 +25,21 @@ from verniermq.plugins.namesrv import registration
 from verniermq.plugins.namesrv.admission import BrokerAdmission
 from verniermq.plugins.namesrv.routes import LiveBroker, RouteTable
 from verniermq.plugins.namesrv.switches import Switches
-from verniermq.protocol.nameserver import GetRouteInfo
+from verniermq.protocol.nameserver import (
+    BrokerHeartbeat,
+    DeleteTopicInNamesrv,
+    GetBrokerMemberGroup,
+    GetKVConfig,
+    GetKVList,
+    GetRouteInfo,
+    GetTopicsByCluster,
+    PutKVConfig,
+    QueryDataVersion,
+    RegisterBroker,
+    RegisterTopicInNamesrv,
+    SetWritePermission,
+    UnregisterBroker,
+)
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
@@ -37,13 +50,6 @@ Serve: TypeAlias = Callable[[Command, Connection], Command]
 
 def _answer(request: Command, data: Any) -> Command:
     return request.reply(body=orjson.dumps(data))
-
-
-def _broker_id(request: Command) -> int:
-    broker_id = request.integer("brokerId")
-    if broker_id < 0:  # the lowest of a name has the word on its topics
-        raise BadField("brokerId", broker_id, "0 for a master, more for its slaves")
-    return broker_id
 
 
 class NameServerRequests:
@@ -114,16 +120,15 @@ class NameServerRequests:
     # --- brokers ---------------------------------------------------------------------------
 
     def register_broker(self, request: Command, connection: Connection) -> Command:
-        version, topics, mappings = registration.decode(
-            request.body, compressed=request.boolean("compressed", False), crc=request.integer("bodyCrc32", 0)
-        )
+        asked = RegisterBroker.of(request)
+        version, topics, mappings = registration.decode(asked.registration, compressed=asked.compressed, crc=asked.crc)
         broker = LiveBroker(
-            cluster=request.text("clusterName"),
-            name=request.text("brokerName"),
-            broker_id=_broker_id(request),
-            address=request.text("brokerAddr"),
-            ha_address=request.text("haServerAddr", ""),
-            timeout_seconds=request.integer("heartbeatTimeoutMillis", DEFAULT_TIMEOUT_MS) / 1000,
+            cluster=asked.cluster,
+            name=asked.name,
+            broker_id=asked.broker_id,
+            address=asked.address,
+            ha_address=asked.ha_address,
+            timeout_seconds=(DEFAULT_TIMEOUT_MS if asked.timeout_ms is None else asked.timeout_ms) / 1000,
             last_update=self._now(),
             version=version,
             connection=connection,
@@ -136,18 +141,21 @@ class NameServerRequests:
         return request.reply(ext=ext, body=orjson.dumps({"table": orders}) if orders else b"")
 
     def unregister_broker(self, request: Command, connection: Connection) -> Command:
-        self._table.unregister(request.text("brokerName"), _broker_id(request), request.text("brokerAddr"))
+        asked = UnregisterBroker.of(request)
+        self._table.unregister(asked.name, asked.broker_id, asked.address)
         return request.reply()
 
     def broker_heartbeat(self, request: Command, connection: Connection) -> Command:
-        self._table.touch(request.text("brokerAddr"), request.text("brokerName"))
+        asked = BrokerHeartbeat.of(request)
+        self._table.touch(asked.address, asked.name)
         return request.reply()
 
     def query_data_version(self, request: Command, connection: Connection) -> Command:
         """A broker asks whether its topics are known as they are now, before it sends them all."""
-        broker = self._table.touch(request.text("brokerAddr"), request.text("brokerName"))
+        asked = QueryDataVersion.of(request)
+        broker = self._table.touch(asked.address, asked.name)
         try:
-            theirs = parse_json(request.body) if request.body else None
+            theirs = parse_json(asked.version) if asked.version else None
         except ValueError as error:
             raise InvalidParameter(f"the data version is no JSON that can be used: {error}") from error
         known = dict(broker.version) if broker is not None else None
@@ -157,9 +165,9 @@ class NameServerRequests:
         )
 
     def member_group(self, request: Command, connection: Connection) -> Command:
-        name = request.text("brokerName")
-        members = {str(i): broker.address for i, broker in self._table.members(name).items()}
-        group = {"brokerAddrs": members, "brokerName": name, "cluster": request.text("clusterName", "")}
+        asked = GetBrokerMemberGroup.of(request)
+        members = {str(i): broker.address for i, broker in self._table.members(asked.name).items()}
+        group = {"brokerAddrs": members, "brokerName": asked.name, "cluster": asked.cluster}
         return _answer(request, {"brokerMemberGroup": group})
 
     # --- routes and lists ------------------------------------------------------------------
@@ -185,7 +193,7 @@ class NameServerRequests:
 
     def topics_by_cluster(self, request: Command, connection: Connection) -> Command:
         self._switches.insist("enableTopicList")
-        return _answer(request, {"topicList": self._table.topics(request.text("cluster"))})
+        return _answer(request, {"topicList": self._table.topics(GetTopicsByCluster.of(request).cluster)})
 
     def system_topics(self, request: Command, connection: Connection) -> Command:
         """Cluster and broker names count as topics; the broker given is asked for its own system topics next."""
@@ -199,17 +207,21 @@ class NameServerRequests:
         return _answer(request, {"topicList": []})
 
     def delete_topic(self, request: Command, connection: Connection) -> Command:
-        cluster = request.text("clusterName", None)
-        names = None if not cluster else self._table.cluster_info()["clusterAddrTable"].get(cluster, [])
-        self._table.forget_topic(request.text("topic"), names)
+        asked = DeleteTopicInNamesrv.of(request)
+        names = None
+        if asked.cluster:
+            names = self._table.cluster_info()["clusterAddrTable"].get(asked.cluster, [])
+        self._table.forget_topic(asked.topic, names)
         return request.reply()
 
     def register_topic(self, request: Command, connection: Connection) -> Command:
         """Give a topic routes before its brokers have it; the broker that carries this table knows its own."""
-        topic = request.text("topic")
+        asked = RegisterTopicInNamesrv.of(request)
         try:
-            queues = parse_json(request.body)["queueDatas"]
-            found = {str(data["brokerName"]): TopicConfig.from_json({**data, "topicName": topic}) for data in queues}
+            queues = parse_json(asked.route)["queueDatas"]
+            found = {
+                str(data["brokerName"]): TopicConfig.from_json({**data, "topicName": asked.topic}) for data in queues
+            }
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidParameter(f"the body is no route with queueDatas: {error!r:.80}") from error
         for name, config in found.items():
@@ -229,30 +241,33 @@ class NameServerRequests:
     # --- permissions and key-value configuration -------------------------------------------
 
     def wipe_write_permission(self, request: Command, connection: Connection) -> Command:
-        count = self._table.set_write_permission(request.text("brokerName"), may_write=False)
+        count = self._table.set_write_permission(SetWritePermission.of(request).name, may_write=False)
         return request.reply(ext={"wipeTopicCount": str(count)})
 
     def add_write_permission(self, request: Command, connection: Connection) -> Command:
-        count = self._table.set_write_permission(request.text("brokerName"), may_write=True)
+        count = self._table.set_write_permission(SetWritePermission.of(request).name, may_write=True)
         return request.reply(ext={"addTopicCount": str(count)})
 
     def put_config(self, request: Command, connection: Connection) -> Command:
-        self._table.config.put(request.text("namespace"), request.text("key"), request.text("value"))
+        asked = PutKVConfig.of(request)
+        self._table.config.put(asked.namespace, asked.key, asked.value)
         return request.reply()
 
     def get_config(self, request: Command, connection: Connection) -> Command:
-        namespace, key = request.text("namespace"), request.text("key")
-        value = self._table.config.get(namespace, key)
+        asked = GetKVConfig.of(request)
+        value = self._table.config.get(asked.namespace, asked.key)
         if value is None:
-            raise RequestRefused(f"there is no {key!r} in namespace {namespace!r}", ResponseCode.QUERY_NOT_FOUND)
+            why = f"there is no {asked.key!r} in namespace {asked.namespace!r}"
+            raise RequestRefused(why, ResponseCode.QUERY_NOT_FOUND)
         return request.reply(ext={"value": value})
 
     def delete_config(self, request: Command, connection: Connection) -> Command:
-        self._table.config.delete(request.text("namespace"), request.text("key"))
+        asked = GetKVConfig.of(request)
+        self._table.config.delete(asked.namespace, asked.key)
         return request.reply()
 
     def list_config(self, request: Command, connection: Connection) -> Command:
-        namespace = request.text("namespace")
+        namespace = GetKVList.of(request).namespace
         entries = self._table.config.namespace(namespace)
         if entries is None:
             raise RequestRefused(f"there is no namespace {namespace!r}", ResponseCode.QUERY_NOT_FOUND)

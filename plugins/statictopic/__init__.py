@@ -32,10 +32,33 @@ from verniermq.kernel import (
     hookspecs,
     parse_fastjson,
 )
+from verniermq.kernel.requests import Request, boolean, in_body, integer, request, text
 
 if TYPE_CHECKING:  # imported with the first static topic: most brokers have none
     from verniermq.plugins.statictopic.mapping import TopicMapping
     from verniermq.plugins.statictopic.translation import Translator
+
+
+@request
+class UpdateStaticTopic(Request):
+    """An administrator's."""
+
+    code = RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC
+    topic: str = text("topic")
+    read_queues: int = integer("readQueueNums")
+    write_queues: int = integer("writeQueueNums")
+    perm: int = integer("perm")
+    filter_type: str = text("topicFilterType", default="SINGLE_TAG")
+    sys_flag: int = integer("topicSysFlag", default=0)
+    force: bool = boolean("force", default=False)
+    mapping: bytes = in_body(default=b"")
+    """As JSON."""
+
+    def take_body(self, body: bytes) -> None:
+        self.mapping = body
+
+    def body(self) -> bytes:
+        return self.mapping
 
 
 @attrs.define(eq=False)
@@ -56,7 +79,7 @@ class Plugin:
     _changing: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
 
     def setup(self, registry: Registry) -> None:
-        registry.handler(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, self.update)
+        registry.handler(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, self.update, UpdateStaticTopic)
         self._document = registry.table("topicQueueMapping", load=self._load, save=self._save)
 
     def _load(self, data: Mapping[str, Any]) -> None:
@@ -94,15 +117,9 @@ class Plugin:
             return await self._update(request)
 
     async def _update(self, request: Command) -> Command:
-        name, topics = request.text("topic"), self.broker.topics
-        topic = TopicConfig(
-            name,
-            request.integer("readQueueNums"),
-            request.integer("writeQueueNums"),
-            request.integer("perm"),
-            request.text("topicFilterType", "SINGLE_TAG"),
-            request.integer("topicSysFlag", 0),
-        )
+        asked, topics = UpdateStaticTopic.of(request), self.broker.topics
+        name = asked.topic
+        topic = TopicConfig(name, asked.read_queues, asked.write_queues, asked.perm, asked.filter_type, asked.sys_flag)
         topic.check()
         if topics.is_system(name):
             raise InvalidParameter(f"topic {name!r} is the broker's own; it cannot be changed")
@@ -113,9 +130,9 @@ class Plugin:
                     f"topic {name!r} exists and is no static topic; choose another name, or delete it"
                 )
             topic = attrs.evolve(topic, attributes=known.attributes)
-        mapping = self._mapping(request, topic)
+        mapping = self._mapping(asked, topic)
         if known is not None:
-            mapping = mapping.after(self._mappings[name], force=request.boolean("force", False))
+            mapping = mapping.after(self._mappings[name], force=asked.force)
         # The mapping first: one without its topic, as a crash may leave it, is replaced when it is sent again; a topic
         # without its mapping would be one that is not static.
         self._mappings[name] = mapping
@@ -128,9 +145,9 @@ class Plugin:
         self.broker.hooks.announce(hookspecs.topics_changed, [topic], [])
         return request.reply()
 
-    def _mapping(self, request: Command, topic: TopicConfig) -> TopicMapping:
+    def _mapping(self, asked: UpdateStaticTopic, topic: TopicConfig) -> TopicMapping:
         try:
-            data = parse_fastjson(request.body, FROM_PEER)
+            data = parse_fastjson(asked.mapping, FROM_PEER)
         except ValueError as error:
             raise InvalidParameter(f"the queue mapping is no JSON that can be used: {error}") from error
         mapping = _read(data)
