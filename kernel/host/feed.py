@@ -49,6 +49,7 @@ class Feed:
         """Runs of messages are kept as such."""
         self._size = 0
         """How many messages that are."""
+        self._has_runs = False
         self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self, batch: Sequence[Any]) -> None:
@@ -62,7 +63,9 @@ class Feed:
             self._gather(batch)
 
     def _gather(self, batch: Sequence[Any]) -> None:
-        self._gathered.extend(parts_of(batch))
+        parts = parts_of(batch)
+        self._has_runs |= parts is not batch
+        self._gathered.extend(parts)
         self._size += len(batch)
         if self._timer is None:
             self._wait(GATHER_SECONDS if self._size <= MOST_GATHERED else 0)
@@ -76,12 +79,16 @@ class Feed:
 
     def _hand_over_some(self) -> None:
         """A part of it in each turn of the loop. The more there is, the larger the part: it must not pile up."""
-        count = count_parts(self._gathered, max(MOST_GATHERED, self._size // 4))
-        batch, self._gathered = dispatched(self._gathered[:count]), self._gathered[count:]
+        count = max(MOST_GATHERED, self._size // 4)
+        if self._has_runs:
+            count = count_parts(self._gathered, count)
+        batch, self._gathered = self._as_events(self._gathered[:count]), self._gathered[count:]
         self._size -= len(batch)
         self._timer = None
         if self._gathered:
             self._wait(0)
+        else:
+            self._has_runs = False
         self._tell_gathered(batch)
 
     def hand_over(self) -> None:
@@ -89,8 +96,12 @@ class Feed:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        batch, self._gathered, self._size = dispatched(self._gathered), [], 0
+        batch, self._gathered, self._size = self._as_events(self._gathered), [], 0
+        self._has_runs = False
         self._tell_gathered(batch)
+
+    def _as_events(self, parts: list[Any]) -> Sequence[Any]:
+        return dispatched(parts) if self._has_runs else parts
 
     def _tell_gathered(self, batch: Sequence[Any]) -> None:
         for call in tuple(self._calls) if batch else ():
