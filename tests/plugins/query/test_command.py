@@ -100,7 +100,7 @@ def test_a_compressed_body_is_shown_as_it_was_sent_and_bytes_as_base64(process: 
     [
         (("query", "nowhere", "--key", "k"), "nowhere"),
         (("query", "shown", "--key", "k", "--begin", "soon"), "'soon' is no time"),
-        (("query", "shown"), "--key"),
+        (("query", "shown"), "say one key"),
         (("get", "hello"), "there is no message with the id hello"),
     ],
 )
