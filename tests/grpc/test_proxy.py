@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +12,7 @@ from pathlib import Path
 import anyio
 import grpc.aio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from tests.grpc.rocketmq5 import TOPIC, Client, consumer_settings, make_message, named, producer_settings
 from verniermq.client import Credentials
@@ -125,3 +129,22 @@ async def test_a_broker_that_went_away_is_an_error_of_the_network(tmp_path: Path
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await client.send(b"y")
         assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+async def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    async with running_broker() as broker:
+        options = ["--namesrv", broker.name_servers[0], "--port", "0", "--folder", str(tmp_path)]
+        command = [sys.executable, "-m", "verniermq.cli", "proxy", *options]
+        async with await anyio.open_process(command, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            with anyio.fail_after(60):
+                said = await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1000)
+            endpoint = re.findall(rb"listening on (\S+),", said)[0].decode()
+            async with grpc.aio.insecure_channel(endpoint) as channel:
+                sent = await Client(channel, {"x-mq-client-id": "proxied@1"}).send(b"x")
+            process.terminate()
+            with anyio.fail_after(60):
+                ended = await process.wait()
+
+        assert sent.status.code == Code.OK
+        assert ended == 0
