@@ -6,7 +6,7 @@
     receiver.py    a slave follows its master               metadata.py  topics, groups and offsets
     frames.py      the bytes between them
 
-Who is what stands in the settings and stays so. Masters and slaves of Apache's speak the same bytes, both ways.
+Who is what stands in the settings and stays so. The bytes between them are those of Apache's brokers.
 ``election.py``, ``acks.py`` and ``epochs.py`` have the rules by which brokers will choose a master themselves; nothing
 runs by them yet.
 """
