@@ -38,6 +38,7 @@ from verniermq.kernel.errors import (
     PluginError,
     PluginMissing,
     RequestRefused,
+    StoreError,
     TableNotSaved,
     TopicNotFound,
 )
@@ -289,12 +290,12 @@ class Broker:
             self.configuration.offsets.persist_interval,
             prepare=self.offsets.write_out,
         )
-        self.topics.load_json(files["topics"].load() or {})
+        _load(files["topics"], self.topics.load_json)
         changes = self.store.clock_changes
-        changes.load_json(files["clockChanges"].load() or {})
+        _load(files["clockChanges"], changes.load_json)
         changes.on_change = self.documents.add(files["clockChanges"], lambda: changes.as_json(self.store.start)).touch
-        self.groups.load_json(files["subscriptionGroup"].load() or {})
-        self.offsets.load_json(files["consumerOffset"].load() or {})
+        _load(files["subscriptionGroup"], self.groups.load_json)
+        _load(files["consumerOffset"], self.offsets.load_json)
         for registry in self._registries:
             registry.load_tables()
         self.topics.add_system_topics(
@@ -678,3 +679,18 @@ def _outgoing_tls(settings: TlsSettings) -> ssl.SSLContext | None:
     from verniermq.kernel.remoting.tls import load_outgoing_tls
 
     return load_outgoing_tls(settings.outgoing, settings.server_ca, settings.certificate, settings.key)
+
+
+def _load(file: JsonFile, load: Callable[[Mapping[str, Any]], None]) -> None:
+    """
+    Raises:
+        StoreError: the file holds something else than the table.
+    """
+    data = file.load() or {}
+    try:
+        load(data)
+    except Exception as error:
+        raise StoreError(
+            f"{file.path} holds what cannot be used: {type(error).__name__}: {error}; mend the file, or move it away "
+            "to start without it"
+        ) from error

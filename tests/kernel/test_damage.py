@@ -140,3 +140,12 @@ async def test_a_damaged_name_of_a_topic_is_a_damaged_record(tmp_path: Path) -> 
     async with served(tmp_path) as (broker, client):
         assert BODIES[0] in await client.bodies("orders")
         assert {topic.name for topic in broker.topics if topic.name.startswith("or")} == {"orders"}
+
+
+async def test_a_table_that_holds_something_else_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "consumerOffset.json").write_bytes(b'{"offsetTable": {"orders@readers": {"x": 1}}}')
+
+    with pytest.raises(StoreError, match=r"Offset\.json holds what cannot be used: .*; mend the file, or move it away"):
+        async with served(tmp_path):
+            pass
