@@ -196,6 +196,7 @@ async def test_what_a_plugin_stands_before_is_not_for_the_lane(tmp_path: Path, m
 def test_an_environment_variable_keeps_a_broker_from_what_is_compiled(
     monkeypatch: pytest.MonkeyPatch, value: str, pure: bool
 ) -> None:
+    monkeypatch.delenv("VERNIERMQ_PURE", raising=False)
     built = lane.compiled_lane()
     monkeypatch.setenv("VERNIERMQ_PURE", value)
 
