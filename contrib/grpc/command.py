@@ -36,7 +36,7 @@ KEY_FILE = "grpcReceipts.key"
 def proxy(
     namesrv: str, host: str, port: int, folder: Path, certificate: str, key: str, access_key: str
 ) -> None:  # fmt: skip
-    """Serve RocketMQ 5's gRPC clients in front of VernierMQ's and Apache's brokers.
+    """Serve RocketMQ 5's gRPC clients in front of brokers that have no such port.
 
     Clients are served as by the plugin grpc, by requests to the brokers that the name server knows. With --access-key
     these are signed, with the secret in $VERNIERMQ_SECRET_KEY; clients themselves are not checked. Several proxies that

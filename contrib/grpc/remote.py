@@ -1,6 +1,6 @@
 """The brokers of a cluster, asked over the network: what a stand-alone proxy has behind it.
 
-Brokers are found by the name servers; VernierMQ's and Apache's answer the same requests. Each client has a connection
+Brokers are found by the name servers, and asked what any remoting client may ask. Each client has a connection
 of its own to each broker that it uses, so that brokers know it, and ask it about its transactions. Routes and
 settings are remembered for a few seconds.
 """
