@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +28,8 @@ from verniermq.kernel.errors import StoreError
 
 BLOCK: Final = 1 << 16
 ZEROS: Final = bytes(BLOCK)
+WORD: Final = struct.Struct(">i")
+"""A record begins with its size; nothing written is 0."""
 NOT_COPIED: Final = frozenset({"lock", "abort", "abort.bak", "damaged"})
 FIRST: Final = ("checkpoint", "version.json", "config")
 LAST: Final = "commitlog"
@@ -97,7 +101,29 @@ def _copy_log(log: Path, target: Path, copied: Copied, link: bool) -> None:
         name = file_name(start)
         is_full = following is not None and _is_begun(log / file_name(following))
         if not (link and is_full and _linked(log / name, target / name, copied)):
-            _copy(log / name, target / name, copied)
+            _copy(log / name, target / name, copied, _written_end(log / name))
+        if not is_full:
+            return  # what is written behind it by now came after it was copied
+
+
+def _written_end(segment: Path) -> int | None:
+    """Up to where a segment is written now, record by record; ``None`` if its bytes do not lead there.
+
+    What is appended while the segment is copied stays out: of two blocks, the second might have it and the first not.
+    """
+    try:
+        with segment.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as view:
+            position, size = 0, len(view)
+            while position + WORD.size <= size:
+                (length,) = WORD.unpack_from(view, position)
+                if length == 0:
+                    return position
+                if length < 0 or position + length > size:
+                    return None
+                position += length
+            return position
+    except (FileNotFoundError, ValueError):
+        return None  # gone, or empty
 
 
 def _is_begun(segment: Path) -> bool:
@@ -119,21 +145,25 @@ def _linked(file: Path, target: Path, copied: Copied) -> bool:
     return True
 
 
-def _copy(file: Path, target: Path, copied: Copied) -> None:
-    """Copy a file; what is all zeros becomes a hole, so a file that is mostly empty stays small."""
+def _copy(file: Path, target: Path, copied: Copied, end: int | None = None) -> None:
+    """Copy a file, or what it has up to ``end``; what is all zeros becomes a hole, and so does the rest.
+
+    A file that is mostly empty stays small.
+    """
     try:
         source = file.open("rb")
     except FileNotFoundError:
         return  # retention, or a table that is written anew under another name
     target.parent.mkdir(parents=True, exist_ok=True)
     with source, target.open("wb") as made:
-        while block := source.read(BLOCK):
+        size = os.fstat(source.fileno()).st_size
+        while block := source.read(BLOCK if end is None else min(BLOCK, end - source.tell())):
             if block == ZEROS[: len(block)]:
                 made.seek(len(block), os.SEEK_CUR)
             else:
                 made.write(block)
                 copied.bytes += len(block)
-        made.truncate(made.tell())
+        made.truncate(size if end is not None else made.tell())
         made.flush()
         os.fsync(made.fileno())
     with suppress(FileNotFoundError):
