@@ -1,6 +1,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+SOURCE: int
+
 class Topic:
     def __init__(self, name: str, queues: int, field: bytes) -> None: ...
 

@@ -28,6 +28,17 @@ cimport cython
 
 from zlib import crc32
 
+cdef extern from *:
+    """
+    #ifndef LANE_SOURCE
+    #define LANE_SOURCE 0u
+    #endif
+    """
+    const unsigned int LANE_SOURCE
+
+SOURCE = LANE_SOURCE
+"""The checksum of the source that this was compiled from."""
+
 cdef enum:
     FIELDS = 14         # a to n
     SEND = 310

@@ -15,8 +15,11 @@ takes no writes, nothing is.
 
 from __future__ import annotations
 
+import logging
 import os
+import zlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from verniermq.kernel import hookspecs
@@ -34,17 +37,23 @@ from verniermq.kernel.remoting.binary_header import language_number
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
 
+logger = logging.getLogger(__name__)
+
 PURE: Final = "VERNIERMQ_PURE"
 """The environment variable that keeps a broker from using what is compiled."""
 
 
 def compiled_lane() -> Any | None:
-    """The compiled module; ``None`` if it was not built, or is not wanted."""
+    """The compiled module; ``None`` if it was not built, is of another version, or is not wanted."""
     if os.environ.get(PURE, "") not in ("", "0"):
         return None
     try:
         from verniermq.kernel.accel import _lane
     except ImportError:
+        return None
+    source = Path(__file__).with_name("_lane.pyx")
+    if source.exists() and zlib.crc32(source.read_bytes()) != _lane.SOURCE:
+        logger.warning("the compiled lane is of another version: run make fast again; sends take the plain way")
         return None
     return _lane
 

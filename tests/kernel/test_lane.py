@@ -203,6 +203,17 @@ def test_an_environment_variable_keeps_a_broker_from_what_is_compiled(
     assert lane.compiled_lane() is (None if pure else built)
 
 
+def test_what_was_compiled_from_another_source_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    built = lane.compiled_lane()
+    assert built is not None
+    monkeypatch.setattr(built, "SOURCE", built.SOURCE ^ 1)
+
+    assert lane.compiled_lane() is None
+    assert "run make fast again" in caplog.text
+
+
 async def test_a_broker_says_which_way_plain_sends_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERNIERMQ_PURE", "1")
     async with twin(tmp_path, monkeypatch) as one:
