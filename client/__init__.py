@@ -10,6 +10,8 @@
 The same names, blocking and safe from any thread, are in :mod:`verniermq.client.sync`.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
 from verniermq.client.admin import Admin, QueueProgress, TopicInfo
 from verniermq.client.consumer.idempotence import IdempotenceGuard
 from verniermq.client.consumer.litepull import LitePullConsumer
@@ -20,6 +22,7 @@ from verniermq.client.consumer.push import PushConsumer
 from verniermq.client.consumer.simple import SimpleConsumer
 from verniermq.client.consumer.subscription import Sql
 from verniermq.client.credentials import Credentials
+from verniermq.client.java import no_such_name
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.producer import Producer
 from verniermq.client.results import PullResult, PullStatus, SendResult, SendStatus
@@ -53,3 +56,9 @@ __all__ = [
     "TransactionProducer",
     "TransactionState",
 ]
+
+
+if not TYPE_CHECKING:  # or type checkers would take every name for one that is there
+
+    def __getattr__(name: str) -> NoReturn:
+        no_such_name(__name__, name)

@@ -92,6 +92,23 @@ CALLS: Final[Mapping[str, str]] = {
 }
 """A method of Java's clients and messages → what does the same."""
 
+CLASSES: Final[Mapping[str, str]] = {
+    "DefaultMQProducer": "Producer",
+    "TransactionMQProducer": "TransactionProducer",
+    "DefaultMQPushConsumer": "PushConsumer",
+    "DefaultMQPullConsumer": "PullConsumer",
+    "DefaultLitePullConsumer": "LitePullConsumer",
+    "DefaultMQAdminExt": "Admin",
+    "AclClientRPCHook": "Credentials",
+    "SessionCredentials": "Credentials",
+    "MessageExt": "ReceivedMessage",
+    "MessageSelector": "Sql",
+    "LocalTransactionState": "TransactionState",
+    "ConsumeConcurrentlyStatus": "Outcome",
+    "ConsumeOrderlyStatus": "Outcome",
+}
+"""A class of Java's clients → the one that does the same."""
+
 ANSWERS: Final[Mapping[str, str]] = {
     "CONSUME_SUCCESS": "return nothing, or Outcome.CONSUMED",
     "SUCCESS": "return nothing, or Outcome.CONSUMED",
@@ -125,6 +142,18 @@ def instead_of_call(what: str, name: str) -> str:
     if name.startswith("get") and name[3:4].isupper():
         return f"; write .{_snake(name[3:])} for Java's {name}()"
     return ""
+
+
+def no_such_name(module: str, name: str) -> NoReturn:
+    """The end of a look for a name that a module does not have, for its ``__getattr__``.
+
+    Raises:
+        ImportError: it is a class of Java's; ``from … import`` would put its own words in place of any other error.
+        AttributeError: it is any other.
+    """
+    if name in CLASSES:
+        raise ImportError(f"Java's {name} is {CLASSES[name]} here: from {module} import {CLASSES[name]}", name=module)
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 class JavaNames:

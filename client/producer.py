@@ -145,6 +145,8 @@ class Producer(Client):
             MessageTooLarge, BadMessage, BadName: the message cannot be sent as it is.
         """
         self._ensure_running()
+        if timeout is not None:
+            check_seconds(timeout=timeout)
         return await self._send(message, "sync", queue, selector, sharding_key, timeout)
 
     async def send_oneway(
@@ -188,6 +190,8 @@ class Producer(Client):
         if callback is not None and (code := getattr(callback, "__code__", callback)) is not self._known_callback:
             _check_callback(callback)
             self._known_callback = code
+        if timeout is not None:
+            check_seconds(timeout=timeout)
         bound = self._bound
         if bound.count >= bound.limit:
             await bound.enter(self.send_timeout if timeout is None else timeout)
@@ -227,6 +231,7 @@ class Producer(Client):
             SendFailed, UnexpectedAnswer, NoRoute: as :meth:`send`.
         """
         self._ensure_running()
+        check_seconds(timeout=timeout)
         batch = _listed(messages)
         if self._hooks:
             return await self._send_batch_with_hooks(batch, queue, selector, sharding_key, timeout)
@@ -272,6 +277,7 @@ class Producer(Client):
             SendFailed, UnexpectedAnswer, NoRoute: the message could not be sent.
         """
         self._ensure_running()
+        check_seconds(timeout=timeout)
         started = time.monotonic()
         with self._replies.waiting(timeout) as waiting:
             asked = {**message.properties, **waiting.properties(self.client_id, timeout)}

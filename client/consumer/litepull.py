@@ -22,7 +22,7 @@ from verniermq.client.consumer.subscription import ALL, Selector, TopicSubscript
 from verniermq.client.errors import ClientError
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.names import with_namespace, without_namespace
-from verniermq.client.options import ConnectionOptions, check_numbers
+from verniermq.client.options import ConnectionOptions, check_numbers, check_seconds
 from verniermq.kernel import Command, Connection, Handler, MessageQueue, RequestCode, check_group_name, check_topic_name
 
 AUTO_COMMIT_EVERY: Final = 5.0
@@ -152,6 +152,8 @@ class LitePullConsumer(QueueInspector):
         What the poll before handed out is consumed now.
         """
         self._ensure_running()
+        if timeout:
+            check_seconds(timeout=timeout)
         if not self._subscriptions and not self._assigned:
             raise ClientError(f"consumer {self.group!r} reads nothing; call subscribe(topic) or assign(queues) first")
         self._settle()

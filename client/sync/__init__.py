@@ -11,11 +11,14 @@ One thread of the process runs the event loop for all clients; calls from other 
 without closing its clients ends all the same: they are closed then.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
 from verniermq.client.consumer.idempotence import IdempotenceGuard
 from verniermq.client.consumer.outcome import Consumed, Later, Outcome
 from verniermq.client.consumer.processqueue import Limits
 from verniermq.client.consumer.subscription import Sql
 from verniermq.client.credentials import Credentials
+from verniermq.client.java import no_such_name
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.results import PullResult, PullStatus, SendResult, SendStatus
 from verniermq.client.sync.admin import Admin
@@ -49,3 +52,9 @@ __all__ = [
     "TransactionProducer",
     "TransactionState",
 ]
+
+
+if not TYPE_CHECKING:  # or type checkers would take every name for one that is there
+
+    def __getattr__(name: str) -> NoReturn:
+        no_such_name(__name__, name)

@@ -33,7 +33,7 @@ from verniermq.client import (
     sync,
 )
 from verniermq.client.errors import BadSelector, ClientError, MessageNotFound, NoSuchBroker, NotRunning
-from verniermq.client.java import ANSWERS, CALLS, OPTIONS
+from verniermq.client.java import ANSWERS, CALLS, CLASSES, OPTIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -145,6 +145,11 @@ def _sent() -> Any:
         (lambda p, t: p.send(Message(t, b"x"), sharding_key="a", selector=max), "give one of them"),
         (lambda p, t: p.send(Message(t, b"x"), selector=lambda queues, message: None), "returned None"),
         (lambda p, t: p.send(Message(t, b"x"), selector=lambda queues, message: 3), "returns one of the 4 queues"),
+        (lambda p, t: p.send(Message(t, b"x"), timeout=3000), "times are in seconds here: 3000 ms are 3"),
+        (lambda p, t: p.send_all([Message(t, b"x")], timeout=3000), "3000 ms are 3"),
+        (lambda p, t: p.send_batch([Message(t, b"x")], timeout=3000), "3000 ms are 3"),
+        (lambda p, t: p.request(Message(t, b"x"), timeout=3000), "3000 ms are 3"),
+        (lambda p, t: p.submit(Message(t, b"x"), timeout=-1), "timeout=-1, expected seconds, more than 0"),
         (lambda p, t: p.submit(Message(t, b"x"), callback=lambda result: None), "called as callback(result, error)"),
     ],
 )  # fmt: skip
@@ -245,6 +250,25 @@ async def test_a_blocking_client_in_async_with_says_where_the_other_is(place: Pl
     with pytest.raises(TypeError, match="write 'with', or take it from"):
         async with ANY or sync.Producer("g", namesrv=place.namesrv):
             pass
+
+
+@pytest.mark.parametrize("module", [client, sync], ids=["async", "sync"])
+def test_classes_of_java_are_named_as_they_are_here(module: Any) -> None:
+    with pytest.raises(
+        ImportError, match=f"DefaultMQProducer is Producer here: from {module.__name__} import Producer"
+    ):
+        exec(f"from {module.__name__} import DefaultMQProducer")
+    with pytest.raises(AttributeError, match="has no attribute 'Producr'"):
+        module.Producr  # noqa: B018 - it is the look that counts
+    assert all(hasattr(module, name) for name in CLASSES.values())
+
+
+async def test_a_poll_waits_seconds(place: Place) -> None:
+    async with LitePullConsumer("g", namesrv=place.namesrv) as consumer:
+        consumer.subscribe(await place.topic("polled"))
+        with pytest.raises(ClientError, match="1000 ms are 1"):
+            await consumer.poll(1000)
+        assert await consumer.poll(0) == []
 
 
 def test_what_java_is_said_to_be_here_is_there() -> None:
