@@ -1,0 +1,68 @@
+"""The commands that operators type, on Apache's broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from verniermq.client import Admin
+
+from .apache import ApacheBroker
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def verniermq(namesrv: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "verniermq.cli", *arguments]
+    environment = {**os.environ, "VERNIERMQ_NAMESRV": namesrv}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_groups_topics_and_brokers_of_apache_are_shown_and_changed(tmp_path: Path) -> None:
+    with ApacheBroker(tmp_path) as apache:
+
+        def run(*arguments: str) -> str:
+            done = verniermq(apache.namesrv, *arguments)
+            assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+            return done.stdout
+
+        def rows(*arguments: str) -> list[dict[str, Any]]:
+            return [json.loads(line) for line in run(*arguments, "--json").splitlines()]
+
+        async def consume_two() -> None:
+            async with Admin(namesrv=apache.namesrv) as admin:
+                await admin.create_group("billing")
+                await admin.set_offsets("billing", dict.fromkeys(await admin.topic_offsets("orders"), 2))
+
+        def committed(group: str) -> list[int]:
+            (shown,) = rows("group", "show", group)
+            return [queue["committed"] for queue in shown["queues"] if queue["topic"] == "orders"]
+
+        run("topic", "create", "orders", "--queues", "1")
+        run("send", "orders", "hello", "--count", "5")
+        anyio.run(consume_two)
+
+        listed = {one["group"]: one["lag"] for one in rows("group", "list")}
+        too_far = verniermq(apache.namesrv, "group", "check", "billing", "--max-lag", "2").returncode
+        run("group", "check", "billing", "--max-lag", "3")
+        before = committed("billing")
+        run("group", "clone", "billing", "copy", "--yes")
+        run("group", "reset", "billing", "--topic", "orders", "--to", "4", "--yes")
+        after, copied = committed("billing"), committed("copy")
+        run("group", "delete", "copy", "--yes")
+        left = {one["group"] for one in rows("group", "list")}
+        brokers, topic = rows("cluster"), rows("topic", "show", "orders")
+        run("health", "--topic", "orders")
+
+    assert listed["billing"] == 3
+    assert (too_far, before, after, copied) == (1, [2], [4], [2])
+    assert "copy" not in left
+    assert [broker["address"] for broker in brokers] == [apache.broker]
+    assert "billing" in json.dumps(topic)
