@@ -267,6 +267,20 @@ def test_typed_topics_have_a_table_of_errors_and_schemas_that_grow(
     assert "cannot be parsed" in error["corrupt"]
 
 
+def test_a_member_of_an_iceberg_table_becomes_wider(
+    producing: Producing, topic: str, source: Source, tmp_path: Path
+) -> None:
+    producing.create(topic, 1)
+    schema = tmp_path / "orders.ddl"
+    for body, text in ((b'{"id": 1}', "id int"), (b'{"id": 5000000000}', "id long")):
+        producing.send(topic, body)
+        schema.write_text(text)
+        export(tmp_path / "out", source, topic, format="iceberg", typed=parse_typed([f"{topic}={schema}"], "table"))
+
+    rows = typed_rows(tmp_path / "out", "iceberg", topic)
+    assert [row["value"] for row in rows] == [{"id": 1}, {"id": 5_000_000_000}]
+
+
 @pytest.mark.parametrize("form", ["iceberg", "delta"])
 def test_a_schema_that_does_not_fit_the_table_is_told(
     producing: Producing, topic: str, source: Source, tmp_path: Path, form: str
