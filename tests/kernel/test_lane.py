@@ -203,6 +203,7 @@ def test_an_environment_variable_keeps_a_broker_from_what_is_compiled(
     assert lane.compiled_lane() is (None if pure else built)
 
 
+@compiled_only
 def test_what_was_compiled_from_another_source_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
