@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 PINNED := constraints.txt
 FOLDERS := kernel protocol plugins client cli testing contrib
 # As long as all the other tests together.
-HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign
+HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
 
 .PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop campaign explore bench kernel-size constraints clean
 

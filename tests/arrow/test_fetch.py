@@ -106,7 +106,8 @@ def test_a_time_finds_its_offset(producing: Producing, topic: str, source: Sourc
     assert found == bodies[stored.index(stored[5]) :]
 
 
-def test_topics_that_do_not_exist_are_told_with_those_that_do(producing: Producing, topic: str, source: Source) -> None:
+def test_topics_that_do_not_exist_are_told_with_those_that_do(producing: Producing, source: Source) -> None:
+    topic = "0_is_the_first_of_the_topics"  # those of the other tests are there too, and not all of them are listed
     producing.create(topic)
 
     with pytest.raises(NoSuchTopic, match=f"'nobody' does not exist.*{topic}"):

@@ -195,6 +195,7 @@ async def test_a_broker_whose_master_nobody_elects_has_one_epoch(tmp_path: Path)
         told = orjson.loads((await client.ask_well(RequestCode.GET_BROKER_EPOCH_CACHE)).body)
         assert told["epochList"] == [{"epoch": 0, "startOffset": 0, "endOffset": broker.store.end}]
         await client.ask_well(RequestCode.RESET_MASTER_FLUSH_OFFSET, masterFlushOffset=0)
-    async with served(tmp_path / "slave", broker__id=1) as (_, client):
+    slave = {"plugins__enable": ["default", "ha"], "plugins__ha__role": "slave", "broker__namesrv": ["127.0.0.1:1"]}
+    async with served(tmp_path / "slave", broker__id=1, **slave) as (_, client):
         refused = await client.ask(RequestCode.RESET_MASTER_FLUSH_OFFSET, masterFlushOffset=0)
         assert refused.code == ResponseCode.NO_PERMISSION
