@@ -26,7 +26,8 @@ class NameServerUnreachable(ClientError):
     def __init__(self, reasons: Sequence[tuple[str, str]]) -> None:
         tried = "; ".join(f"{address}: {why}" for address, why in reasons)
         super().__init__(
-            f"no name server answered ({tried}); start one with: verniermq broker, or give its address with namesrv="
+            f"no name server answered ({tried}); start one with: verniermq broker, or give its address: namesrv=… in a "
+            "program, --namesrv in a command"
         )
         self.addresses = [address for address, _ in reasons]
 
