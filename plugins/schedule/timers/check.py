@@ -27,7 +27,7 @@ import logging
 import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,6 +111,9 @@ class TimerCheckpoint:
         return check
 
 
+Doubt = Callable[[TimerCheckpoint, TimerCheckpoint | None], str]
+
+
 @attrs.define(eq=False)
 class TimerCheckpointFile:
     """The file, as a table that the broker saves now and then; saving makes log and wheel durable first."""
@@ -152,12 +155,25 @@ def write_check(path: Path, content: bytes) -> None:
         sync_directory(path.parent)
 
 
-def load_check(path: Path) -> TimerCheckpoint | None:
-    """What the file says, or its backup if that was damaged or is gone; ``None`` if neither can be read."""
+def load_check(path: Path, doubt: Doubt) -> TimerCheckpoint | None:
+    """What the file says, or its backup if that is damaged, gone or cannot be true; ``None`` if neither can be used.
+
+    :param doubt: why a file's values cannot be true, given the other's
+    """
     found, backup = read_check(path), read_check(backup_of(path))
-    if found is None and backup is not None:
-        logger.warning("the timers' progress is damaged or gone; its backup is used path=%s", path)
-    return found or backup
+    why = "it is damaged or gone" if found is None else doubt(found, backup)
+    if not why:
+        return found
+    if backup is not None and doubt(backup, None):
+        backup = None
+    if backup is not None:
+        logger.warning(
+            "the timers' progress cannot be used: %s; its backup is, and the timers are made again from second %d on "
+            "path=%s", why, backup.second, path,
+        )  # fmt: skip
+    elif found is not None:
+        logger.error("the timers' progress cannot be used, and there is no backup: %s path=%s", why, path)
+    return backup
 
 
 def read_check(path: Path) -> TimerCheckpoint | None:

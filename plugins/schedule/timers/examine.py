@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verniermq.plugins.schedule.timers.check import TimerCheckpoint, backup_of, read_check, write_check
+from verniermq.plugins.schedule.timers.doubt import doubt
 from verniermq.plugins.schedule.timers.timerlog import TimerLog
 from verniermq.plugins.schedule.timers.wheel import SIZE, Wheel
 
@@ -22,16 +23,17 @@ def examine(root: Path, *, mend: bool) -> Iterator[str]:
     if not (root / "timerlog").is_dir():
         return
     path, wheel = root / "config" / "timercheck", root / "timerwheel"
-    check = read_check(path)
-    if check is None:
-        check = read_check(backup_of(path))
-        if check is None:
-            yield f"{path} and its backup are damaged or gone; a start takes for delivered what was due long enough ago"
-            check = TimerCheckpoint(0, 0, 0)
-        else:
-            yield f"{path} is damaged or gone; " + ("its backup is put there" if mend else "its backup is whole")
+    found, backup = read_check(path), read_check(backup_of(path))
+    check, why = found, "it is damaged or gone" if found is None else doubt(root, found, backup)
+    if why:
+        check = None if backup is None or doubt(root, backup, None) else backup
+        if check is not None:
+            yield f"{path}: {why}; " + ("its backup is put there" if mend else "its backup is whole")
             if mend:
                 write_check(path, check.encode())
+        else:
+            yield f"{path}: {why}, and there is no backup; a start takes for delivered what was due long enough ago"
+    check = check or TimerCheckpoint(0, 0, 0)
     log = TimerLog(root / "timerlog", SIZE, check.file_size)
     newest = {entry.slot: position for position, entry in log.scan(log.start) if entry.slot >= check.second}
     has_lost = log.end < check.log_position or log.start > check.log_start >= 0

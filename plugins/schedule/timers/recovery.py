@@ -13,21 +13,26 @@ The rules cover all of them alike:
 4. If the timer log ends before the position in ``timercheck``, or begins behind where it began, what it lacks is taken
    in again from the topic, unless its second has been delivered.
 5. Going on begins with the message after the one that the last record is about.
-6. If ``timercheck`` and its backup are lost, what was due a minute before the last message was stored counts as
-   delivered: a message may come twice, but none is missing.
+6. If ``timercheck`` is lost or cannot be true (``doubt.py``), its backup says where to go on.
+7. If the backup is lost too, what was due a minute before the last message was stored counts as delivered: a message
+   may come twice, but none is missing.
+8. Progress stands still while nothing waits. If a crash kept it more than two weeks before the newest slot, it is moved
+   up: the wheel could not tell the seconds apart, and nothing waited between them.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import attrs
 
 from verniermq.kernel import Store
 from verniermq.plugins.schedule.timers.check import TimerCheckpoint, load_check
+from verniermq.plugins.schedule.timers.doubt import doubt, latest_second
 from verniermq.plugins.schedule.timers.timerlog import DELETE, TimerLog
-from verniermq.plugins.schedule.timers.wheel import Wheel
+from verniermq.plugins.schedule.timers.wheel import SLOTS, Wheel
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +70,7 @@ def open_files(root: Path, store: Store, *, file_size: int, at_start: AtStart, q
     Raises:
         OSError: the files cannot be used.
     """
-    found = load_check(root / "config" / "timercheck")
+    found = load_check(root / "config" / "timercheck", partial(doubt, root))
     if found is None and at_start.queue_end:
         logger.error(
             "nothing says which timed messages were delivered; those due before second %d count as delivered",
@@ -81,6 +86,7 @@ def open_files(root: Path, store: Store, *, file_size: int, at_start: AtStart, q
         if not check.is_ours:
             trusted = max(trusted - log.file_size, log.start)
     _bring_up(log, wheel, trusted, at_start.log_end, check.second)
+    check = _within_reach(log, wheel, check)
     if (wheel.is_new and log.limit) or log.end < check.log_position or not _fits(log, wheel, check):
         _rebuild(log, wheel, check)
     files = _gone_on(log, wheel, check, store, queue, at_start.queue_end)
@@ -114,6 +120,16 @@ def _gone_on(
     offset = _queue_offset(log, store, 0, queue)
     again = attrs.evolve(check, log_position=log.end, queue_offset=offset, within=0, position=-1)
     return TimerFiles(log, wheel, again, min(check.queue_offset, queue_end), check.second)
+
+
+def _within_reach(log: TimerLog, wheel: Wheel, check: TimerCheckpoint) -> TimerCheckpoint:
+    """Progress that has every second with messages within the two weeks of the wheel."""
+    latest = latest_second(log, wheel, check.second + SLOTS)
+    second = check.second if latest is None else latest - SLOTS + 1
+    if second == check.second or any(check.second <= waiting < second for waiting in wheel.seconds()):
+        return check  # if something waits before, a clock was set back by weeks, and what is ahead was delivered
+    logger.warning("the timers' progress is behind messages that wait; it is moved from %d to %d", check.second, second)
+    return attrs.evolve(check, second=second, within=0, position=-1, slots=-1)
 
 
 def _fits(log: TimerLog, wheel: Wheel, check: TimerCheckpoint) -> bool:

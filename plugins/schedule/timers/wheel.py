@@ -33,6 +33,7 @@ SLOT: Final = struct.Struct(">qqqii")
 SLOTS: Final = 2 * 7 * 86_400
 SIZE: Final = SLOTS * SLOT.size
 _CHUNK: Final = 1 << 17
+_SECOND: Final = struct.Struct(f">q{SLOT.size - 8}x")
 
 
 class Slot(NamedTuple):
@@ -99,6 +100,21 @@ class Wheel:
 
     def find_waiting(self, second: int) -> Iterator[Slot]:
         """Read the file for slots that have to be emptied from this second on, and note them."""
+        for chunk in self._chunks():
+            for found in map(Slot._make, SLOT.iter_unpack(chunk)):
+                if second <= found.second < second + SLOTS and found.last >= 0:
+                    self._waiting[found.second % SLOTS] = 1
+                    yield found
+
+    def seconds(self) -> Iterator[int]:
+        """Every second that is in the file, delivered or not."""
+        for chunk in self._chunks():
+            for (second,) in _SECOND.iter_unpack(chunk):
+                if second:
+                    yield second
+
+    def _chunks(self) -> Iterator[bytes]:
+        """The parts of the file that have something in them, whole slots each."""
         position = 0
         while position < SIZE:
             try:
@@ -110,10 +126,7 @@ class Wheel:
             position -= position % SLOT.size
             chunk = os.pread(self._descriptor, _CHUNK, position)
             if chunk.count(0) < len(chunk):
-                for found in map(Slot._make, SLOT.iter_unpack(chunk)):
-                    if second <= found.second < second + SLOTS and found.last >= 0:
-                        self._waiting[found.second % SLOTS] = 1
-                        yield found
+                yield chunk
             position += len(chunk)
 
     def clear(self) -> None:

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from tests.plugins.peer import served
-from verniermq.plugins.schedule.timers.check import load_check
+from verniermq.plugins.schedule.timers.check import read_check
 from verniermq.plugins.schedule.timers.examine import examine
 from verniermq.testing import ManualClock
 
@@ -89,7 +89,7 @@ def file_of(store: Path, what: str) -> Path:
 async def until_noted(store: Path) -> None:
     """A crash repeats what was delivered since progress was saved last; wait for that, so that nothing is repeated."""
     with anyio.fail_after(60):
-        while (check := load_check(store / "config" / "timercheck")) is None or check.second < START + 6:  # noqa: ASYNC110
+        while (check := read_check(store / "config" / "timercheck")) is None or check.second < START + 6:  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.kernel.commitlog.fulldisk import FullDisk
 from verniermq.kernel import MessageIllegal, java_hash
-from verniermq.plugins.schedule.timers.check import TimerCheckpoint, TimerCheckpointFile, load_check
+from verniermq.plugins.schedule.timers.check import TimerCheckpoint, TimerCheckpointFile, read_check
 from verniermq.plugins.schedule.timers.slot import OpenSlot
 from verniermq.plugins.schedule.timers.timerlog import RECORD_SIZE, TimerEntry, TimerLog
 from verniermq.plugins.schedule.timers.times import due_of, rolled_slot, slot_of, wished_ms
@@ -90,7 +90,7 @@ def test_the_progress_file_is_as_rocketmq_has_it(tmp_path: Path) -> None:
         "0000018bcfe56800" "0000000000000034" "0000000000000001" "0000000000000001"
         "0000000000000000" "0000018bcfe569f4" "0000000000000003"
     )  # fmt: skip
-    assert load_check(tmp_path / "timercheck") == check
+    assert read_check(tmp_path / "timercheck") == check
 
 
 def test_what_we_noted_is_void_once_an_apache_broker_went_on(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_what_we_noted_is_void_once_an_apache_broker_went_on(tmp_path: Path) -> 
 
     assert TimerCheckpoint.decode(bytes(content)) == TimerCheckpoint(1_700_000_000, 52, 9, 0, -1)
     assert TimerCheckpoint.decode(b"short") is None
-    assert load_check(tmp_path / "none") is None
+    assert read_check(tmp_path / "none") is None
 
 
 def test_a_wheel_of_another_size_is_made_anew(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.plugins.peer import peer, served
 from verniermq.kernel import PendingMessage, RequestCode, ResponseCode
+from verniermq.plugins.schedule.timers.check import backup_of
 from verniermq.testing import ManualClock, broker_process
 
 pytestmark = pytest.mark.anyio
@@ -308,6 +309,7 @@ async def test_a_torn_record_ends_the_timer_log_and_its_message_is_taken_in_agai
     content = bytearray(check.read_bytes())
     content[8:16] = (52 * 10).to_bytes(8, "big")  # synced only that far
     check.write_bytes(content)
+    backup_of(check).unlink()
 
     async with served(tmp_path, clock) as (_, client):
         await clock.advance(0)
@@ -330,6 +332,7 @@ async def test_a_wheel_that_an_apache_broker_left_behind_its_log_is_brought_up(t
     (tmp_path / "timerwheel").write_bytes(wheel)
     check = tmp_path / "config" / "timercheck"
     check.write_bytes(check.read_bytes()[:56] + bytes(4096 - 56))
+    backup_of(check).unlink()
 
     async with served(tmp_path, clock) as (_, client):
         await clock.advance(20)
