@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from verniermq.cli.client import json_option, namesrv_option, run, table
-from verniermq.cli.moments import Place, parse_place
+from verniermq.cli.moments import Position, parse_position
 from verniermq.client.admin import Admin
 from verniermq.client.admin.progress import GroupProgress
 from verniermq.client.errors import ClientError
@@ -171,7 +171,7 @@ def reset_group(
 
     Members that run go there at once; a group without members begins there.
     """
-    to = parse_place(place)
+    to = parse_position(place)
 
     async def plan() -> tuple[GroupProgress, dict[MessageQueue, tuple[int, int]]]:
         async with Admin(namesrv=namesrv) as admin:
@@ -196,7 +196,7 @@ def reset_group(
 
 
 async def _planned(
-    admin: Admin, name: str, topic: str, to: Place, queue_id: int | None
+    admin: Admin, name: str, topic: str, to: Position, queue_id: int | None
 ) -> dict[MessageQueue, tuple[int, int]]:
     """Queue → where the group is and where it would go."""
     moves = {}

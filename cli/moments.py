@@ -21,7 +21,7 @@ _OFFSET: Final = re.compile(r"[+-]?\d{1,18}")
 
 
 @attrs.frozen
-class Place:
+class Position:
     """A moment (milliseconds since 1970, or an end of the queue), an offset, or so many messages from where one is."""
 
     moment: Moment | None = None
@@ -32,21 +32,21 @@ class Place:
         return now + self.number if self.relative else self.number
 
 
-def parse_place(text: str) -> Place:
+def parse_position(text: str) -> Position:
     """
     Raises:
         ClientError: it is no place.
     """
     if text in WORDS:
-        return Place(WORDS[text])
+        return Position(WORDS[text])
     if _OFFSET.fullmatch(text):
-        return Place(number=int(text), relative=text[0] in "+-")
+        return Position(number=int(text), relative=text[0] in "+-")
     try:
-        return Place(round(datetime.fromisoformat(text).timestamp() * 1000))
+        return Position(round(datetime.fromisoformat(text).timestamp() * 1000))
     except ValueError:
         pass
     try:
-        return Place(round((time() - parse_duration(text)) * 1000))
+        return Position(round((time() - parse_duration(text)) * 1000))
     except (ValueError, ConfigError):
         raise ClientError(
             f"{text!r} is no place; write start, end, 2h for two hours ago, 2026-03-01T12:30, "

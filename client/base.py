@@ -23,9 +23,9 @@ from verniermq.client import hookspecs
 from verniermq.client.api import BrokerApi
 from verniermq.client.background import Background
 from verniermq.client.connection import ConnectionPool
+from verniermq.client.context import HostedClient
 from verniermq.client.errors import BrokerUnreachable, NoBroker, NotRunning, OtherProcess
 from verniermq.client.forks import after_fork
-from verniermq.client.hosting import Hosting
 from verniermq.client.identity import client_id
 from verniermq.client.java import JavaNames
 from verniermq.client.nameservers import NameServers
@@ -242,7 +242,7 @@ class Client(JavaNames):
     def _context(self) -> ClientContext:
         """This client, for its plugins."""
         sender = Sender(self._pool, self._routes, RoundRobinSelector(), self._name_servers.text)
-        return Hosting(self.client_id, self.group, sender, self._background)
+        return HostedClient(self.client_id, self.group, sender, self._background)
 
     def _wanted_plugins(self) -> tuple[str, ...]:
         return self.default_plugins

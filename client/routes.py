@@ -33,7 +33,7 @@ def _count(queues: Any) -> int:
 
 
 @attrs.frozen
-class BrokerQueues:
+class RouteQueues:
     """How many queues of a topic one broker has."""
 
     broker_name: str
@@ -50,7 +50,7 @@ class Route:
     brokers: Mapping[str, Mapping[int, str]]
     """Broker name → id → address."""
     clusters: Mapping[str, str]
-    queues: tuple[BrokerQueues, ...]
+    queues: tuple[RouteQueues, ...]
     order: str = ""
     """``broker:queues;broker:queues`` for a topic whose queues are fixed by the name server."""
     provisional: bool = False
@@ -93,7 +93,7 @@ class Route:
             brokers[name] = {int(number): str(address) for number, address in broker.get("brokerAddrs", {}).items()}
             clusters[name] = str(broker.get("cluster", ""))
         queues = [
-            BrokerQueues(str(q["brokerName"]), _count(q["readQueueNums"]), _count(q["writeQueueNums"]), int(q["perm"]))
+            RouteQueues(str(q["brokerName"]), _count(q["readQueueNums"]), _count(q["writeQueueNums"]), int(q["perm"]))
             for q in data.get("queueDatas") or ()
         ]
         queues.sort(key=lambda queue: queue.broker_name)

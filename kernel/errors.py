@@ -121,7 +121,7 @@ class MessageIllegal(RequestRefused):
     code = ResponseCode.MESSAGE_ILLEGAL
 
 
-class MessageTooLarge(MessageIllegal):
+class MessageSizeExceeded(MessageIllegal):
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(
             f"message of {size} bytes exceeds max_message_size of {limit} bytes; "

@@ -15,7 +15,7 @@ NS_PER_MS: Final = 1_000_000
 START_NS: Final = 1_700_000_000_000 * NS_PER_MS
 
 
-class Shaper(Protocol):
+class TrafficShaper(Protocol):
     """Says how one more call fares: 0 passes, -1 is refused, anything else is nanoseconds to wait."""
 
     queues: bool
@@ -43,7 +43,7 @@ class NoFigures:
 
 
 def check_shaper(
-    make: Callable[[], Shaper],
+    make: Callable[[], TrafficShaper],
     rate: float,
     *,
     make_node: Callable[[], Figures] = NoFigures,

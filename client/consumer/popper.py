@@ -37,7 +37,7 @@ BETWEEN_TRIES: Final = 0.2
 
 
 @attrs.frozen
-class Place:
+class PopSource:
     """A topic on one broker: what one pop can take from."""
 
     wanted: TopicSubscription
@@ -60,18 +60,18 @@ class Popper:
     wanted: Callable[[], Iterable[TopicSubscription]]
     in_order: bool = False
     """Look into the topics in the order in which they are wanted; otherwise in a random one."""
-    _asked: dict[Place, asyncio.Task[None]] = attrs.field(factory=dict, init=False)
+    _asked: dict[PopSource, asyncio.Task[None]] = attrs.field(factory=dict, init=False)
 
     # --- getting ---------------------------------------------------------------------------
 
-    async def places(self) -> list[Place]:
+    async def places(self) -> list[PopSource]:
         """Where there may be messages now, in a random order unless told otherwise: no broker is always the last.
 
         Raises:
             NoRoute: not one of the topics exists.
             NameServerUnreachable: nobody can say.
         """
-        found: list[Place] = []
+        found: list[PopSource] = []
         missing: NoRoute | None = None
         for wanted in self.wanted():
             try:
@@ -81,14 +81,14 @@ class Popper:
                 continue
             brokers = _readable(route)
             random.shuffle(brokers)
-            found += [Place(wanted, name) for name in brokers]
+            found += [PopSource(wanted, name) for name in brokers]
         if not found and missing is not None:
             raise missing
         if not self.in_order:
             random.shuffle(found)
         return found
 
-    async def pop(self, place: Place, count: int, invisible: float) -> list[ReceivedMessage]:
+    async def pop(self, place: PopSource, count: int, invisible: float) -> list[ReceivedMessage]:
         """Up to ``count`` messages, without waiting. Dead letters are made of those that came too often.
 
         Raises:
@@ -109,7 +109,7 @@ class Popper:
                     await self.settle(message)
         return [message for message in kept if not await self._buried(message)]
 
-    async def wait(self, places: Iterable[Place], seconds: float) -> None:
+    async def wait(self, places: Iterable[PopSource], seconds: float) -> None:
         """Return when one of the places has something, or the time is over; after a failure, in a moment."""
         asked = {place: self._ask_to_be_told(place) for place in places}
         if not asked:
@@ -117,7 +117,7 @@ class Popper:
             return
         await asyncio.wait(asked.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
-    def _ask_to_be_told(self, place: Place) -> asyncio.Task[None]:
+    def _ask_to_be_told(self, place: PopSource) -> asyncio.Task[None]:
         """The one request for a notification that is under way at a place: others that wait share it.
 
         It outlives who waits, so that brokers do not keep one for each time that something came from elsewhere.
@@ -128,7 +128,7 @@ class Popper:
             asked.add_done_callback(lambda _: self._asked.pop(place, None))
         return asked
 
-    async def _wait_at(self, place: Place) -> None:
+    async def _wait_at(self, place: PopSource) -> None:
         try:
             address = self._address(place.broker_name)
             if not await self.api.wait_to_pop(

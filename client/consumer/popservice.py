@@ -17,7 +17,7 @@ import attrs
 from verniermq.client.consumer.handback import FIRST_RETRY_LEVEL
 from verniermq.client.consumer.invoker import HandlerInvoker
 from verniermq.client.consumer.outcome import Verdict
-from verniermq.client.consumer.popper import AFTER_ERROR, MOST, Place, Popper
+from verniermq.client.consumer.popper import AFTER_ERROR, MOST, Popper, PopSource
 from verniermq.client.consumer.renewal import Renewal
 from verniermq.client.errors import ClientError
 from verniermq.client.message import ReceivedMessage
@@ -48,7 +48,7 @@ class PopService:
     _arrived: asyncio.Condition = attrs.field(factory=asyncio.Condition, init=False)
     _free: int = attrs.field(init=False)
     """How many messages may still be popped."""
-    _again: dict[Place, float] = attrs.field(factory=dict, init=False)
+    _again: dict[PopSource, float] = attrs.field(factory=dict, init=False)
     """When a place that failed is asked again, by the loop's clock."""
     _told: dict[str, float] = attrs.field(factory=dict, init=False)
     """Trouble → when it is told again."""
@@ -75,7 +75,7 @@ class PopService:
             if not found and not self._stopping:
                 await self.popper.wait(answered, HOLD_SECONDS if len(answered) == len(places) else AFTER_ERROR)
 
-    async def _pop_round(self, places: Sequence[Place]) -> tuple[int, list[Place]]:
+    async def _pop_round(self, places: Sequence[PopSource]) -> tuple[int, list[PopSource]]:
         """How many messages there were, and where; a place that fails is left alone for a moment, others are not."""
         found, answered = 0, []
         now = asyncio.get_running_loop().time()
@@ -100,7 +100,7 @@ class PopService:
         self._told[reason] = now + TOLD_EVERY
         logger.warning("nothing popped, again in %g s group=%s reason=%s", AFTER_ERROR, self.popper.group, error)
 
-    async def _pop_at(self, place: Place) -> int:
+    async def _pop_at(self, place: PopSource) -> int:
         count = min(self._free, MOST)
         if count <= 0:
             return 0

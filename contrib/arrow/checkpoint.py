@@ -56,7 +56,7 @@ def batch_name(export: str, number: int) -> str:
     return f"{export[:8]}-{number}"
 
 
-class Checkpoint:
+class ExportCheckpoint:
     """
     Raises:
         BadCheckpoint: the folder has something else in it.

@@ -15,7 +15,7 @@ import pyarrow as pa
 from verniermq.kernel import MAX_BODY, InflatesTooFar, SysFlag, VernierMQError, inflate, read_within
 
 
-class BodyNotReadable(VernierMQError):
+class BodyNotInflated(VernierMQError):
     def __init__(self, method: str, why: object, which: str = "a message") -> None:
         super().__init__(
             f"the body of {which} claims to be compressed with {method} and cannot be read: {why}; "
@@ -29,7 +29,7 @@ def decompress_bodies(
     """The bodies with the compressed ones made plain; ``places`` are their commit-log offsets.
 
     Raises:
-        BodyNotReadable: one is not what its flag says, or larger than ``limit``.
+        BodyNotInflated: one is not what its flag says, or larger than ``limit``.
     """
     compressed = np.flatnonzero(sys_flags & SysFlag.COMPRESSED)
     if not len(compressed):
@@ -44,7 +44,7 @@ def decompress_bodies(
 def decompress(body: bytes, sys_flag: int, limit: int = MAX_BODY, which: str = "a message") -> bytes:
     """
     Raises:
-        BodyNotReadable: the body is not what the flag says, or has more than ``limit`` bytes.
+        BodyNotInflated: the body is not what the flag says, or has more than ``limit`` bytes.
     """
     method = {SysFlag.COMPRESSION_LZ4: "lz4", SysFlag.COMPRESSION_ZSTD: "zstd"}.get(
         sys_flag & SysFlag.COMPRESSION_MASK, "zlib"
@@ -55,6 +55,6 @@ def decompress(body: bytes, sys_flag: int, limit: int = MAX_BODY, which: str = "
         with pa.CompressedInputStream(pa.BufferReader(body), method) as stream:
             return read_within(stream.read, len(body), limit)
     except InflatesTooFar as error:
-        raise BodyNotReadable(method, f"{error} by the option maxBodySize", which) from None
+        raise BodyNotInflated(method, f"{error} by the option maxBodySize", which) from None
     except (OSError, ValueError) as error:
-        raise BodyNotReadable(method, error, which) from error
+        raise BodyNotInflated(method, error, which) from error

@@ -184,7 +184,7 @@ def decode_columns(
 
     Raises:
         CorruptRecord: the bytes are no records, or a text in them is not UTF-8.
-        BodyNotReadable: a compressed body is not what it says, or larger than ``max_body_size``.
+        BodyNotInflated: a compressed body is not what it says, or larger than ``max_body_size``.
     """
     codes: Ints | None = None
     end = len(buffer) if record_bytes is None else record_bytes

@@ -16,7 +16,7 @@ class BadOption(TableError):
         super().__init__(f"option {option!r} is {value!r}, expected {expected}")
 
 
-class UnknownOption(TableError):
+class UnknownTableOption(TableError):
     def __init__(self, option: str, known: Iterable[str]) -> None:
         super().__init__(f"format('verniermq') has no option {option!r}; {nearest(option, known)}")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from verniermq.contrib.arrow.checkpoint import Checkpoint, ExportBatch
+from verniermq.contrib.arrow.checkpoint import ExportBatch, ExportCheckpoint
 from verniermq.contrib.arrow.cluster import Cluster
 from verniermq.contrib.arrow.errors import BadOption, DiskFull, NoArrow
 from verniermq.contrib.arrow.figures import TopicFigures, group_rows, groups_table
@@ -104,7 +104,7 @@ def run(export: Export, progress: ExportProgress) -> int:
         options = ReadOptions.parse(export.source_options(), streaming=True)
         cluster = Cluster(options.name_servers, options.retry_seconds)
         try:
-            job = ExportJob(export, options, cluster, table, Checkpoint(out / "_checkpoint"), progress)
+            job = ExportJob(export, options, cluster, table, ExportCheckpoint(out / "_checkpoint"), progress)
             job.run()
         except KeyboardInterrupt:
             progress.interrupted()
@@ -124,7 +124,7 @@ class ExportJob:
     options: ReadOptions
     cluster: Cluster
     table: TableFormat
-    checkpoint: Checkpoint
+    checkpoint: ExportCheckpoint
     progress: ExportProgress
 
     def run(self) -> None:

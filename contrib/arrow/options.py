@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import orjson
 
-from verniermq.contrib.arrow.errors import BadOption, UnknownOption
+from verniermq.contrib.arrow.errors import BadOption, UnknownTableOption
 from verniermq.contrib.arrow.offsets import EARLIEST, LATEST, Offsets, from_json
 from verniermq.contrib.arrow.schema import COLUMNS
 from verniermq.contrib.arrow.values import VALUE_COLUMNS, ValueOptions
@@ -44,7 +44,7 @@ class GivenOptions:
         self.values: dict[str, str] = {}
         for name, value in given.items():
             if name.lower() not in names:
-                raise UnknownOption(name, known)
+                raise UnknownTableOption(name, known)
             self.values[names[name.lower()]] = str(value)
 
     def converted(self, name: str, default: Value, convert: Callable[[str], Value], expected: str) -> Value:
@@ -160,7 +160,7 @@ class ReadOptions:
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         """
         Raises:
-            UnknownOption: there is no such option.
+            UnknownTableOption: there is no such option.
             BadOption: a value is wrong, or does not go with another.
         """
         options = GivenOptions(given, READ)

@@ -28,7 +28,7 @@ def scan(topic: str = "", name_server: str = "", **options: str) -> pa.RecordBat
 
     Raises:
         NoArrow: pyarrow is not installed.
-        UnknownOption, BadOption: an option is none, or its value is wrong.
+        UnknownTableOption, BadOption: an option is none, or its value is wrong.
         NoSuchTopic: it does not exist.
         BrokerGone: nobody can be asked.
     """

@@ -8,6 +8,6 @@
     TASKS = {"default": {"BACKEND": "verniermq.contrib.django.backend.TaskBackend"}}
 """
 
-from verniermq.contrib.django.sending import get_producer, send_on_commit
+from verniermq.contrib.django.producer import get_producer, send_on_commit
 
 __all__ = ["get_producer", "send_on_commit"]

@@ -14,7 +14,7 @@ from django_tasks.signals import task_enqueued
 from django_tasks.utils import get_random_id, normalize_json
 
 from verniermq.client.sync import Message
-from verniermq.contrib.django.sending import get_producer
+from verniermq.contrib.django.producer import get_producer
 from verniermq.kernel import Property
 
 

@@ -22,7 +22,7 @@ from verniermq.client import ReceivedMessage
 from verniermq.client.errors import ClientError
 from verniermq.client.sync import Admin, SimpleConsumer
 from verniermq.contrib.django.backend import TaskBackend, new_result
-from verniermq.contrib.django.sending import client_options
+from verniermq.contrib.django.producer import client_options
 from verniermq.kernel import RemotingError
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from verniermq.contrib.arrow.checkpoint import Checkpoint, ExportBatch, batch_name
+from verniermq.contrib.arrow.checkpoint import ExportBatch, ExportCheckpoint, batch_name
 from verniermq.contrib.arrow.cluster import Cluster
 from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.arrow.export import CLUSTER_PATIENCE
@@ -29,7 +29,7 @@ from verniermq.contrib.spark.tables import write_groups, write_topics
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from verniermq.contrib.spark.export import Export
+    from verniermq.contrib.spark.export import SparkExport
 
 
 def write_messages(rows: DataFrame, out: str, batch: str, folder: Column | None = None) -> None:
@@ -98,7 +98,7 @@ class WrittenBatch:
 class BatchWriter:
     """Writes one micro-batch; Spark calls it, again with the same number after a crash."""
 
-    def __init__(self, export: Export, table: TableFormat) -> None:
+    def __init__(self, export: SparkExport, table: TableFormat) -> None:
         self._export = export
         self._table = table
         self._query_id = ""
@@ -123,7 +123,7 @@ class BatchWriter:
 
         batch = ExportBatch(self._query_id, number, {}, {})
         if not isinstance(self._table, PlainFiles):
-            batch = Checkpoint(Path(self._export.checkpoint_location)).batch(number)
+            batch = ExportCheckpoint(Path(self._export.checkpoint_location)).batch(number)
         topics = sorted({queue.topic for queue in batch.end})
         held = [topic for topic in topics if self._table.holds(topic, batch)]
         if held:

@@ -66,9 +66,9 @@ def export(
     write to (s3a://…, hdfs://…); tables need a folder that this machine sees.
     """
     from verniermq.contrib.arrow.progress import ExportProgress
-    from verniermq.contrib.spark.export import Export, run
+    from verniermq.contrib.spark.export import SparkExport, run
 
-    what = Export(
+    what = SparkExport(
         out=out if "://" in out else str(Path(out).resolve()),
         name_server=name_server,
         topics=topics,

@@ -63,7 +63,7 @@ POLL_SECONDS: Final = 0.25
 
 
 @attrs.frozen(kw_only=True)
-class Export(arrow.Export):
+class SparkExport(arrow.Export):
     """What to export, and where to: a folder, or an address that Spark can write to."""
 
     checkpoint: str = ""
@@ -86,7 +86,7 @@ class ExportFailed(SparkError):
         super().__init__(f"the export stopped: {why}")
 
 
-def run(export: Export, progress: ExportProgress) -> int:
+def run(export: SparkExport, progress: ExportProgress) -> int:
     """Export until everything is there, or until interrupted; return how many rows.
 
     Raises:
@@ -118,7 +118,7 @@ def run(export: Export, progress: ExportProgress) -> int:
             lock.release()
 
 
-def start(spark: SparkSession, export: Export) -> StreamingQuery:
+def start(spark: SparkSession, export: SparkExport) -> StreamingQuery:
     """Start the query; batches run in the background."""
     reader = spark.readStream.format("verniermq").options(**export.source_options())
     writer = BatchWriter(export, table_of(export))
@@ -132,13 +132,13 @@ def start(spark: SparkSession, export: Export) -> StreamingQuery:
     return query
 
 
-def table_of(export: Export) -> TableFormat:
+def table_of(export: SparkExport) -> TableFormat:
     if export.local_out is None:
         return PlainFiles("parquet")
     return table_format(export.format, export.local_out, export.catalog, export.namespace)
 
 
-def first_offsets(export: Export, cluster: Cluster) -> Offsets:
+def first_offsets(export: SparkExport, cluster: Cluster) -> Offsets:
     """Where an export begins that never ran before."""
     plan = Plan(ReadOptions.parse(export.source_options(), streaming=True), cluster)
     return plan.starting(cluster.bounds(plan.queues()))
@@ -149,7 +149,7 @@ class Losses:
     """Looks for what batches lack, in an export that goes on without what is lost."""
 
     spark: SparkSession
-    export: Export
+    export: SparkExport
     first: Offsets
 
     def tell(self, one: dict[str, Any], query_id: str, progress: ExportProgress) -> None:
@@ -165,7 +165,7 @@ class Losses:
 
 
 def _watch(
-    query: StreamingQuery, export: Export, cluster: Cluster, progress: ExportProgress, losses: Losses | None
+    query: StreamingQuery, export: SparkExport, cluster: Cluster, progress: ExportProgress, losses: Losses | None
 ) -> int:
     seen = -1
     try:
@@ -193,7 +193,7 @@ def _watch(
     return progress.rows
 
 
-def _publish(export: Export, cluster: Cluster, source: dict[str, Any]) -> None:
+def _publish(export: SparkExport, cluster: Cluster, source: dict[str, Any]) -> None:
     """Tell the brokers how far the export is; its lag is then seen where people look for it."""
     try:
         cluster.commit(export.group, offsets_of(source["endOffset"]))

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from verniermq.contrib.arrow.cluster import NEW_QUEUES, Cluster, expect
 from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.spark.errors import SparkError
-from verniermq.contrib.spark.writing import WriteOptions
+from verniermq.contrib.spark.writeoptions import WriteOptions
 from verniermq.kernel import AUTO_CREATE_TOPIC, MessageQueue, Property, RequestCode, format_properties
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from verniermq.contrib.arrow.plan import Plan, place_of, reader_of, with_schema
 from verniermq.contrib.arrow.schema import OPTIONAL, TYPES, ddl, typed_schema
 from verniermq.contrib.arrow.values import VALUE_COLUMNS
 from verniermq.contrib.spark.worker import settle
-from verniermq.contrib.spark.writing import WriteOptions
+from verniermq.contrib.spark.writeoptions import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -33,7 +33,7 @@ from verniermq.kernel.commitlog.mapped import (
 )
 from verniermq.kernel.commitlog.readmaps import ReadMaps
 from verniermq.kernel.commitlog.record import BLANK_SIZE, pack_blank
-from verniermq.kernel.errors import MessageTooLarge, SegmentSizeMismatch, StoreNotWritable
+from verniermq.kernel.errors import MessageSizeExceeded, SegmentSizeMismatch, StoreNotWritable
 
 logger = logging.getLogger(__name__)
 
@@ -149,14 +149,14 @@ class CommitLog:
         """Return the offset for a record of ``size`` bytes that does not fit before ``room``.
 
         Raises:
-            MessageTooLarge: it is larger than a segment.
+            MessageSizeExceeded: it is larger than a segment.
             StoreNotWritable: the disk has no room; the next append asks again.
         """
         active = self._active
         if active is None:
             raise StoreNotWritable("the store is closed")
         if size + BLANK_SIZE > self.segment_size:
-            raise MessageTooLarge(size, self.segment_size - BLANK_SIZE)
+            raise MessageSizeExceeded(size, self.segment_size - BLANK_SIZE)
         try:
             position = self.end - self.base
             if self._stained:

@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 from verniermq.kernel import hookspecs
 from verniermq.kernel.accel.lane import PlainLane, compiled_lane
 from verniermq.kernel.codes import RequestCode, ResponseCode
-from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, QueueOutOfRange
+from verniermq.kernel.errors import MessageIllegal, MessageSizeExceeded, QueueOutOfRange
 from verniermq.kernel.handlers.plainbatch import MOST_MESSAGES, Columns, PlainTexts, split
 from verniermq.kernel.handlers.sendanswer import REGION, batch_fields, send_answer
 from verniermq.kernel.handlers.table import HandlerTable
@@ -174,7 +174,7 @@ class SendHandler:
         if head.sys_flag & SysFlag.TRANSACTION_MASK:
             raise MessageIllegal("a batch may not be a transaction; send the messages one by one")
         if len(head.body) > self._store.settings.max_message_size:
-            raise MessageTooLarge(len(head.body), self._store.settings.max_message_size)
+            raise MessageSizeExceeded(len(head.body), self._store.settings.max_message_size)
         if not target.concerned and not self._appended and head.topic not in self._store.tags_coders:
             columns = split(bytes(head.body), self._plain_texts, self._most_in_run)
             if columns is not None:

@@ -27,7 +27,7 @@ DEFAULT = "default"
 """In ``enable``: stands for all built-in plugins."""
 
 
-class Candidate(NamedTuple):
+class PluginCandidate(NamedTuple):
     """A plugin that could be loaded: its name and where its class is."""
 
     name: str
@@ -41,7 +41,7 @@ class Candidate(NamedTuple):
 class Found(NamedTuple):
     """A candidate whose class was imported."""
 
-    candidate: Candidate
+    candidate: PluginCandidate
     plugin_class: Any
     declaration: Declaration
 
@@ -50,14 +50,14 @@ class Found(NamedTuple):
         return self.candidate.name
 
 
-def installed(group: str) -> dict[str, Candidate]:
+def installed(group: str) -> dict[str, PluginCandidate]:
     """What other packages offer, without importing any of it."""
     from importlib.metadata import entry_points
 
     found = {}
     for entry in entry_points(group=group):
         package, version = _distribution(entry)
-        found[entry.name] = Candidate(entry.name, entry.value, f"{package} {version}".strip(), version)
+        found[entry.name] = PluginCandidate(entry.name, entry.value, f"{package} {version}".strip(), version)
     return found
 
 
@@ -65,7 +65,7 @@ def _distribution(entry: EntryPoint) -> tuple[str, str]:
     return (entry.dist.name, entry.dist.version) if entry.dist is not None else ("", "")
 
 
-def _offered(configuration: Configuration, catalogue: Catalogue) -> dict[str, Candidate]:
+def _offered(configuration: Configuration, catalogue: Catalogue) -> dict[str, PluginCandidate]:
     """What other packages offer, if ``broker.toml`` speaks of more than built-in plugins.
 
     Otherwise nobody asks, and looking through the installed packages would be a tenth of a broker's start.
@@ -78,7 +78,7 @@ def _offered(configuration: Configuration, catalogue: Catalogue) -> dict[str, Ca
     return {} if only_built_in else installed(catalogue.group)
 
 
-def choose(configuration: Configuration, catalogue: Catalogue, defaults: Sequence[str]) -> list[Candidate]:
+def choose(configuration: Configuration, catalogue: Catalogue, defaults: Sequence[str]) -> list[PluginCandidate]:
     """The plugins to load, as ``[plugins]`` says; ``defaults`` is what ``"default"`` stands for.
 
     Raises:
@@ -90,7 +90,7 @@ def choose(configuration: Configuration, catalogue: Catalogue, defaults: Sequenc
     unwanted = configuration.plugins.disable
     offered = _offered(configuration, catalogue)
     base = Path(configuration.origin.file).parent
-    chosen: dict[str, Candidate] = {}
+    chosen: dict[str, PluginCandidate] = {}
     for name in names:
         if name in unwanted:
             continue
@@ -107,35 +107,37 @@ def choose(configuration: Configuration, catalogue: Catalogue, defaults: Sequenc
     return [candidate for candidate in chosen.values() if candidate.name not in unwanted]
 
 
-def known_names(configuration: Configuration, catalogue: Catalogue, chosen: Iterable[Candidate]) -> list[str]:
+def known_names(configuration: Configuration, catalogue: Catalogue, chosen: Iterable[PluginCandidate]) -> list[str]:
     """Every name that ``broker.toml`` may speak of, whether or not its plugin is active."""
     placed = [name for name in configuration.plugin_tables if configuration.place(name).from_]
     named = [*configuration.plugins.enable, *(candidate.name for candidate in chosen), *placed]
     return list(dict.fromkeys([*catalogue.builtin, *_offered(configuration, catalogue), *named]))
 
 
-def _look_up(name: str, source: str, catalogue: Catalogue, offered: Mapping[str, Candidate], base: Path) -> Candidate:
+def _look_up(
+    name: str, source: str, catalogue: Catalogue, offered: Mapping[str, PluginCandidate], base: Path
+) -> PluginCandidate:
     if source:
-        return Candidate(name, str(base / source) if source.endswith(".py") else source, source)
+        return PluginCandidate(name, str(base / source) if source.endswith(".py") else source, source)
     if name in catalogue.builtin:
         return built_in(name, catalogue)
     if name in offered:
         return offered[name]
     if name.endswith(".py"):
-        return Candidate(Path(name).stem, str(base / name), name)
+        return PluginCandidate(Path(name).stem, str(base / name), name)
     if ":" in name:
-        return Candidate(name.partition(":")[0].rpartition(".")[2], name, name)
+        return PluginCandidate(name.partition(":")[0].rpartition(".")[2], name, name)
     raise PluginError(
         f"[plugins] enable names {name!r}, which is no built-in plugin, no installed one (entry point group "
         f"'{catalogue.group}'), no .py file and no module:attribute; {nearest(name, [*catalogue.builtin, *offered])}"
     )
 
 
-def built_in(name: str, catalogue: Catalogue) -> Candidate:
-    return Candidate(name, catalogue.builtin[name], "built-in")
+def built_in(name: str, catalogue: Catalogue) -> PluginCandidate:
+    return PluginCandidate(name, catalogue.builtin[name], "built-in")
 
 
-def load(candidate: Candidate, attribute: str = "Plugin") -> Found:
+def load(candidate: PluginCandidate, attribute: str = "Plugin") -> Found:
     """Import a candidate's class; ``attribute`` is its name in a file.
 
     Raises:
@@ -167,7 +169,7 @@ def _import_target(target: str) -> Any:
     return value
 
 
-def _import_file(candidate: Candidate, attribute: str) -> Any:
+def _import_file(candidate: PluginCandidate, attribute: str) -> Any:
     path = Path(candidate.target)
     if not path.is_file():
         raise PluginError(f"plugin {candidate.name!r}: there is no file {path}", candidate.name)

@@ -18,7 +18,7 @@ import anyio
 import attrs
 
 from verniermq.kernel.errors import PluginFailed, RequestRefused
-from verniermq.kernel.host.discovery import Candidate
+from verniermq.kernel.host.discovery import PluginCandidate
 from verniermq.kernel.host.plugin import Concern, Declaration, is_gathered
 from verniermq.kernel.host.spec import HookKind
 from verniermq.kernel.message import PendingMessage
@@ -51,7 +51,7 @@ class ActivePlugin:
     instance: Any
     declaration: Declaration
     config: Any
-    candidate: Candidate
+    candidate: PluginCandidate
     state: Literal["active", "switched off"] = "active"
     reason: str = ""
     calls: dict[str, HookCall] = attrs.Factory(dict)

@@ -27,7 +27,7 @@ from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher
 from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.dispatch.run import Run
-from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, PropertiesTooLarge, StoreNotWritable
+from verniermq.kernel.errors import MessageIllegal, MessageSizeExceeded, PropertiesTooLarge, StoreNotWritable
 from verniermq.kernel.message import PendingMessage, format_properties, java_hash
 from verniermq.kernel.names import Property
 
@@ -156,7 +156,7 @@ class Appender:
         body_sizes = list(map(len, bodies))
         sizes = [more + body_size + len(text) for body_size, text in zip(body_sizes, texts, strict=True)]
         if max(sizes) > self.max_message_size + RECORD_SLACK:
-            raise MessageTooLarge(max(sizes), self.max_message_size)
+            raise MessageSizeExceeded(max(sizes), self.max_message_size)
         size = sum(sizes)
         if log.end + size > log.room:
             log.make_room(size)
@@ -234,7 +234,7 @@ class Appender:
         body = message.body
         body_size = len(body)
         if body_size > self.max_message_size:
-            raise MessageTooLarge(body_size, self.max_message_size)
+            raise MessageSizeExceeded(body_size, self.max_message_size)
         properties = message.properties
         text = message.properties_text
         born_host = message.born_host
@@ -278,7 +278,7 @@ class Appender:
         except (struct.error, KeyError, UnicodeEncodeError) as error:
             raise MessageIllegal(f"the message does not fit into a record: {error}") from None
         if size > self.max_message_size + RECORD_SLACK:
-            raise MessageTooLarge(size, self.max_message_size)
+            raise MessageSizeExceeded(size, self.max_message_size)
         coder = self._tags_coders.get(topic)
         if coder is not None:
             code = coder(properties, now)

@@ -261,7 +261,7 @@ class Store:
         """Put a message at the end of the log; it is dispatched at the end of the loop's turn.
 
         Raises:
-            MessageTooLarge, PropertiesTooLarge, MessageIllegal: it cannot be stored.
+            MessageSizeExceeded, PropertiesTooLarge, MessageIllegal: it cannot be stored.
             StoreNotWritable: nothing can be stored now.
         """
         return self._appender.append(message)

@@ -24,7 +24,7 @@ from verniermq.protocol.offsets import ResetOffset
 
 
 @request
-class Figures(Request):
+class GetBrokerFigures(Request):
     """What the broker says of itself: the codes without a field of their own."""
 
     code = RequestCode.GET_BROKER_RUNTIME_INFO
@@ -34,7 +34,7 @@ class Figures(Request):
 
 
 @request
-class ViewStats(Figures):
+class ViewStats(GetBrokerFigures):
     code = RequestCode.VIEW_BROKER_STATS_DATA
     stats: str = text("statsName")
     key: str = text("statsKey")
@@ -196,19 +196,19 @@ CLASSES: Final[dict[int, type[Request]]] = {
             GetConsumerStatus, CloneOffsets, QueryConsumeQueue,
         )
     },
-    RequestCode.GET_BROKER_RUNTIME_INFO: Figures,
-    RequestCode.GET_BROKER_CONFIG: Figures,
-    RequestCode.GET_BROKER_HA_STATUS: Figures,
+    RequestCode.GET_BROKER_RUNTIME_INFO: GetBrokerFigures,
+    RequestCode.GET_BROKER_CONFIG: GetBrokerFigures,
+    RequestCode.GET_BROKER_HA_STATUS: GetBrokerFigures,
     RequestCode.UPDATE_BROKER_CONFIG: Changes,
     RequestCode.CLEAN_UNUSED_TOPIC: Changes,
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Changes,
     RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Changes,
     RequestCode.SET_COMMITLOG_READ_MODE: Changes,
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: Changes,
-    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: Figures,
-    RequestCode.GET_BROKER_EPOCH_CACHE: Figures,
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: GetBrokerFigures,
+    RequestCode.GET_BROKER_EPOCH_CACHE: GetBrokerFigures,
     RequestCode.RESET_MASTER_FLUSH_OFFSET: Changes,
-    RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Figures,
+    RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: GetBrokerFigures,
     RequestCode.GET_BROKER_CONSUME_STATS: Lists,
     RequestCode.GET_ALL_CONSUMER_OFFSET: Lists,
     RequestCode.GET_ALL_PRODUCER_INFO: Lists,

@@ -19,7 +19,7 @@ from typing import Literal
 Measure = Literal["slow_ratio", "error_ratio", "error_count"]
 
 
-class State(Enum):
+class BreakerState(Enum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half open"
@@ -44,7 +44,7 @@ class Breaker:
         interval_ms: int = 1000,
     ) -> None:
         """``limit`` is a ratio from 0 to 1, or a number of errors; ``max_rt_ms`` is for slow calls only."""
-        self.state = State.CLOSED
+        self.state = BreakerState.CLOSED
         self._measure = measure
         self._limit = limit
         self._recovery_ms = recovery_ms
@@ -58,17 +58,17 @@ class Breaker:
 
     def try_pass(self, now_ms: int) -> bool:
         """Whether a call may go on; the first one after the recovery time is the probe."""
-        if self.state is State.CLOSED:
+        if self.state is BreakerState.CLOSED:
             return True
-        if self.state is State.OPEN and now_ms >= self._retry_ms:
-            self.state = State.HALF_OPEN
+        if self.state is BreakerState.OPEN and now_ms >= self._retry_ms:
+            self.state = BreakerState.HALF_OPEN
             return True
         return False
 
     def probe_refused(self) -> None:
         """Take back a probe that somebody else refused after it had passed here; the next call may be one."""
-        if self.state is State.HALF_OPEN:
-            self.state = State.OPEN
+        if self.state is BreakerState.HALF_OPEN:
+            self.state = BreakerState.OPEN
 
     def completed(self, now_ms: int, rt_ms: int, failed: bool) -> None:
         """Hear how a call that passed went."""
@@ -78,13 +78,13 @@ class Breaker:
         bad = rt_ms > self._max_rt_ms if self._measure == "slow_ratio" else failed
         self._total += 1
         self._bad += bad
-        if self.state is State.HALF_OPEN:
+        if self.state is BreakerState.HALF_OPEN:
             if bad:
                 self._open(now_ms)
             else:
-                self.state = State.CLOSED
+                self.state = BreakerState.CLOSED
                 self._clear(start)
-        elif self.state is State.CLOSED and self._total >= self._least_calls and self._is_too_much():
+        elif self.state is BreakerState.CLOSED and self._total >= self._least_calls and self._is_too_much():
             self._open(now_ms)
 
     def _is_too_much(self) -> bool:
@@ -95,7 +95,7 @@ class Breaker:
         return ratio > self._limit or (self._measure == "slow_ratio" and ratio == self._limit == 1.0)
 
     def _open(self, now_ms: int) -> None:
-        self.state = State.OPEN
+        self.state = BreakerState.OPEN
         self._retry_ms = now_ms + self._recovery_ms
 
     def _clear(self, start_ms: int) -> None:

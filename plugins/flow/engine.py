@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from verniermq.plugins.flow.breaker import Breaker
-from verniermq.plugins.flow.gate import Gate, Resource
+from verniermq.plugins.flow.gate import FlowResource, Gate
 from verniermq.plugins.flow.rules import BreakerRule, FlowRule, Kind, SystemRule
 from verniermq.plugins.flow.shaper import Shaper
 from verniermq.plugins.flow.system import SystemProtection
@@ -40,7 +40,7 @@ class Engine:
     ) -> None:
         self._max_resources = max_resources
         self._gates: dict[tuple[str, str, str, str, bool], Gate | None] = {}
-        self._resources: dict[str, Resource] = {}
+        self._resources: dict[str, FlowResource] = {}
         self._rules: tuple[FlowRule, ...] = ()
         self._breakers: tuple[BreakerRule, ...] = ()
         self.system: SystemProtection | None = None
@@ -56,7 +56,7 @@ class Engine:
         return (*self._rules, *self._breakers)
 
     @property
-    def resources(self) -> tuple[Resource, ...]:
+    def resources(self) -> tuple[FlowResource, ...]:
         """Those that calls were made to, with their figures."""
         return tuple(self._resources.values())
 
@@ -120,18 +120,18 @@ class Engine:
         self._gates[key] = gate
         return gate
 
-    def _resource(self, kind: Kind, name: str) -> Resource | None:
+    def _resource(self, kind: Kind, name: str) -> FlowResource | None:
         full_name = f"{kind} {name}"
         resource = self._resources.get(full_name)
         if resource is None:
-            resource = Resource(full_name)
+            resource = FlowResource(full_name)
             self._compile(resource, kind, name)
             if not resource.shapers and not resource.breakers:
                 return None
             self._resources[full_name] = resource
         return resource
 
-    def _compile(self, resource: Resource, kind: Kind, name: str) -> None:
+    def _compile(self, resource: FlowResource, kind: Kind, name: str) -> None:
         """Put the rules that concern a resource to work, those that did so before as they are."""
         shapers = [rule for rule in self._rules if rule.concerns(kind, name)]
         breakers = [rule for rule in self._breakers if rule.concerns(kind, name)]

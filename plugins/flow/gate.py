@@ -36,7 +36,7 @@ class FlowRefused(Busy):
 
 
 @attrs.define(eq=False)
-class Resource:
+class FlowResource:
     """One named thing with rules: its figures, and its rules at work."""
 
     name: str
@@ -52,7 +52,7 @@ class Gate:
 
     __slots__ = ("_breakers", "_nodes", "_shapers", "_system", "refused_by", "resources")
 
-    def __init__(self, resources: tuple[Resource, ...], system: SystemProtection | None = None) -> None:
+    def __init__(self, resources: tuple[FlowResource, ...], system: SystemProtection | None = None) -> None:
         self.resources = resources
         self.refused_by: Rule | None = None
         """The rule that refused the last call that was refused."""

@@ -40,7 +40,7 @@ from verniermq.kernel import (
 )
 from verniermq.plugins.ha.metadata import Metadata, table_copied
 from verniermq.plugins.ha.receiver import Receiver
-from verniermq.plugins.ha.sender import Sender
+from verniermq.plugins.ha.sender import LogSender
 from verniermq.plugins.ha.settings import Config
 from verniermq.plugins.ha.votes import Votes
 from verniermq.protocol.peers import Peers
@@ -80,7 +80,7 @@ class Plugin:
     config: Config
     broker: Context
     _votes: Votes = attrs.field(init=False)
-    _sender: Sender = attrs.field(init=False)
+    _sender: LogSender = attrs.field(init=False)
     _receiver: Receiver = attrs.field(init=False)
     _metadata: Metadata = attrs.field(init=False)
     _peers: Peers = attrs.field(init=False)
@@ -100,7 +100,7 @@ class Plugin:
             )
         self._peers = Peers(tls=lambda: broker.outgoing_tls)
         self._votes = Votes(broker.clock, config.in_sync - 1, config.timeout)
-        self._sender = Sender(broker, config, self._votes)
+        self._sender = LogSender(broker, config, self._votes)
         self._receiver = Receiver(broker, self._peers)
         self._metadata = Metadata(broker, self._peers)
 

@@ -44,7 +44,7 @@ class Slave:
     reported: anyio.Event = attrs.Factory(anyio.Event)
 
 
-class Sender:
+class LogSender:
     """Serves the slaves of one master."""
 
     def __init__(self, broker: Context, config: Config, votes: Votes) -> None:

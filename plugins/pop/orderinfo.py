@@ -20,7 +20,7 @@ from verniermq.kernel import SAME_MOMENT, Clock
 
 FORGET_AFTER_MS: Final = 24 * 3600 * 1000
 
-Place = tuple[str, str, int]
+QueueKey = tuple[str, str, int]
 """Topic, group, queue."""
 
 
@@ -85,21 +85,21 @@ class OrderTable:
     def __init__(self, clock: Clock, on_change: Callable[[], None]) -> None:
         self._clock = clock
         self._on_change = on_change
-        self._pops: dict[Place, OrderedPop] = {}
+        self._pops: dict[QueueKey, OrderedPop] = {}
 
-    def __iter__(self) -> Iterator[tuple[Place, OrderedPop]]:
+    def __iter__(self) -> Iterator[tuple[QueueKey, OrderedPop]]:
         return iter(list(self._pops.items()))
 
-    def find(self, place: Place) -> OrderedPop | None:
+    def find(self, place: QueueKey) -> OrderedPop | None:
         return self._pops.get(place)
 
-    def is_blocked(self, place: Place, attempt_id: str) -> bool:
+    def is_blocked(self, place: QueueKey, attempt_id: str) -> bool:
         last = self._pops.get(place)
         if last is None or (attempt_id and last.attempt_id == attempt_id):
             return False
         return self.blocked_for(place) is not None
 
-    def blocked_for(self, place: Place) -> float | None:
+    def blocked_for(self, place: QueueKey) -> float | None:
         """After how many seconds a blocked queue opens by itself; ``None`` if it is not blocked."""
         last = self._pops.get(place)
         now = self._clock.monotonic()
@@ -108,7 +108,7 @@ class OrderTable:
         return longest if longest > SAME_MOMENT else None
 
     def popped(
-        self, place: Place, attempt_id: str, pop_time: int, invisible_ms: int, offsets: Sequence[int]
+        self, place: QueueKey, attempt_id: str, pop_time: int, invisible_ms: int, offsets: Sequence[int]
     ) -> OrderedPop:
         """Note a pop; messages of the last one that come again count one more time, acknowledged ones among them too.
 
@@ -129,7 +129,7 @@ class OrderTable:
         self._on_change()
         return pop
 
-    def acknowledge(self, place: Place, offset: int, pop_time: int) -> int | None:
+    def acknowledge(self, place: QueueKey, offset: int, pop_time: int) -> int | None:
         """Note that a message is done with. Returns where the group has come to; ``None`` if it is not of this pop."""
         last = self._pops.get(place)
         if last is None or last.pop_time != pop_time or offset not in last.offsets:
@@ -139,7 +139,7 @@ class OrderTable:
         self._on_change()
         return next(iter(last.open_offsets()), last.offsets[-1] + 1)
 
-    def change_visible(self, place: Place, offset: int, pop_time: int, invisible_ms: int) -> bool:
+    def change_visible(self, place: QueueKey, offset: int, pop_time: int, invisible_ms: int) -> bool:
         last = self._pops.get(place)
         if last is None or last.pop_time != pop_time or offset not in last.offsets:
             return False

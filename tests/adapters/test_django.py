@@ -30,7 +30,8 @@ from django_tasks.signals import task_finished, task_started
 
 from tests.adapters import django_project
 from verniermq.client.sync import Message, SimpleConsumer
-from verniermq.contrib.django import get_producer, send_on_commit, sending
+from verniermq.contrib.django import get_producer, send_on_commit
+from verniermq.contrib.django import producer as producer_module
 from verniermq.contrib.django.worker import Worker
 from verniermq.testing import BrokerProcess
 
@@ -39,12 +40,12 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def broker(verniermq_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerProcess]:
-    monkeypatch.setattr(sending, "_producer", None)
+    monkeypatch.setattr(producer_module, "_producer", None)
     django_project.ran.clear()
     with override_settings(VERNIERMQ={"namesrv": verniermq_broker.namesrv, "group": "shop"}):
         yield verniermq_broker
-        if sending._producer is not None:
-            sending._producer.close()
+        if producer_module._producer is not None:
+            producer_module._producer.close()
 
 
 @pytest.fixture

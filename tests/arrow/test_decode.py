@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.arrow.records import entry, records, records_alike, rows
-from verniermq.contrib.arrow.compression import BodyNotReadable
+from verniermq.contrib.arrow.compression import BodyNotInflated
 from verniermq.contrib.arrow.decode import decode_columns
 from verniermq.contrib.arrow.schema import COLUMNS
 from verniermq.kernel import CorruptRecord, StoredMessage, SysFlag, encode_record, pack_host
@@ -144,7 +144,7 @@ def test_compressed_bodies_are_made_plain_when_asked_for(flag: int, compress: An
 
 
 def test_a_body_that_only_claims_to_be_compressed_is_told() -> None:
-    with pytest.raises(BodyNotReadable, match=r"zlib.*decompress=false"):
+    with pytest.raises(BodyNotInflated, match=r"zlib.*decompress=false"):
         decode_columns(made(sys_flag=SysFlag.COMPRESSED), decompress=True)
 
 
@@ -165,7 +165,7 @@ def test_a_body_is_inflated_up_to_its_limit_and_no_further(flag: int, compress: 
     assert whole.column("body").to_pylist() == [bytes(limit)]
     tracemalloc.start()
     try:
-        with pytest.raises(BodyNotReadable, match=r"commit-log offset 4096 .* more than the 1048576 .* maxBodySize"):
+        with pytest.raises(BodyNotInflated, match=r"commit-log offset 4096 .* more than the 1048576 .* maxBodySize"):
             decode_columns(bomb, ["body"], decompress=True, max_body_size=limit)
         _, most = tracemalloc.get_traced_memory()
     finally:

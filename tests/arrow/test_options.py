@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from verniermq.contrib.arrow.errors import BadOption, UnknownOption
+from verniermq.contrib.arrow.errors import BadOption, UnknownTableOption
 from verniermq.contrib.arrow.offsets import EARLIEST, LATEST
 from verniermq.contrib.arrow.options import ReadOptions
 from verniermq.contrib.arrow.schema import COLUMNS
-from verniermq.contrib.spark.writing import WriteOptions
+from verniermq.contrib.spark.writeoptions import WriteOptions
 from verniermq.kernel import MessageQueue
 
 
@@ -78,9 +78,9 @@ def test_wrong_values_are_refused_with_what_was_expected(given: dict[str, str], 
 
 
 def test_unknown_options_are_refused_with_the_nearest() -> None:
-    with pytest.raises(UnknownOption, match="did you mean 'startingOffsets'"):
+    with pytest.raises(UnknownTableOption, match="did you mean 'startingOffsets'"):
         parsed(startingOffset="earliest")
-    with pytest.raises(UnknownOption, match="did you mean 'topic'"):
+    with pytest.raises(UnknownTableOption, match="did you mean 'topic'"):
         WriteOptions.parse({"topics": "orders"})
 
 

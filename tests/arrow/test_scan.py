@@ -17,7 +17,7 @@ from tests.arrow.conftest import Source
 from tests.arrow.producing import Producing
 from verniermq.cli import main
 from verniermq.contrib.arrow import scan
-from verniermq.contrib.arrow.errors import BadOption, NoArrow, NoSuchTopic, UnknownOption
+from verniermq.contrib.arrow.errors import BadOption, NoArrow, NoSuchTopic, UnknownTableOption
 from verniermq.contrib.arrow.schema import COLUMNS
 from verniermq.testing import broker_process
 
@@ -79,7 +79,7 @@ def test_what_is_read_can_be_narrowed(producing: Producing, topic: str, source: 
 def test_mistakes_are_told_before_anything_is_read(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoSuchTopic, match="'nowhere' does not exist"):
         scan("nowhere", **source())
-    with pytest.raises(UnknownOption, match="did you mean 'columns'"):
+    with pytest.raises(UnknownTableOption, match="did you mean 'columns'"):
         scan("orders", column="body", **source())
     with pytest.raises(BadOption, match="one of subscribe, subscribePattern or assign"):
         scan(**source())

@@ -12,8 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.client.place import Place
 from verniermq.cli import main
-from verniermq.cli.moments import Place as Where
-from verniermq.cli.moments import parse_place
+from verniermq.cli.moments import Position, parse_position
 from verniermq.client import Admin
 from verniermq.client.errors import ClientError
 
@@ -126,14 +125,14 @@ def test_a_group_is_cloned_and_deleted(place: Place, group: str, topic: str) -> 
 
 
 def test_places_are_read_as_people_write_them() -> None:
-    assert parse_place("start") == Where("first")
-    assert parse_place("latest") == Where("last")
-    assert parse_place("4711") == Where(number=4711)
-    assert parse_place("-100") == Where(number=-100, relative=True)
-    assert isinstance(parse_place("2026-03-01T12:30").moment, int)
-    assert isinstance(parse_place("2h").moment, int)
+    assert parse_position("start") == Position("first")
+    assert parse_position("latest") == Position("last")
+    assert parse_position("4711") == Position(number=4711)
+    assert parse_position("-100") == Position(number=-100, relative=True)
+    assert isinstance(parse_position("2026-03-01T12:30").moment, int)
+    assert isinstance(parse_position("2h").moment, int)
     with pytest.raises(ClientError, match="'yesterday' is no place"):
-        parse_place("yesterday")
+        parse_position("yesterday")
 
 
 # --- the others -----------------------------------------------------------------------------

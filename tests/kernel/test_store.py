@@ -12,7 +12,7 @@ import pytest
 from tests.kernel.commitlog.stores import BORN, HOST, SEGMENT, bodies, make_store, open_store, pending
 from verniermq.kernel.commitlog.record import MAGIC_BLANK, SIZE_AND_MAGIC
 from verniermq.kernel.dispatch.event import DispatchEvent
-from verniermq.kernel.errors import MessageIllegal, MessageTooLarge, PropertiesTooLarge, StoreNotWritable
+from verniermq.kernel.errors import MessageIllegal, MessageSizeExceeded, PropertiesTooLarge, StoreNotWritable
 from verniermq.kernel.message import SysFlag, pack_host
 from verniermq.kernel.store import Store
 from verniermq.testing import ManualClock
@@ -143,7 +143,7 @@ def test_a_batch_goes_into_one_segment_with_consecutive_offsets(store: Store) ->
 
 
 def test_a_batch_with_one_bad_message_stores_nothing(store: Store) -> None:
-    with pytest.raises(MessageTooLarge):
+    with pytest.raises(MessageSizeExceeded):
         store.append_batch([pending(), pending(body=bytes(5000))])
 
     assert store.end == 0
@@ -159,7 +159,7 @@ def test_a_batch_may_mix_queues(store: Store) -> None:
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing(store: Store) -> None:
-    with pytest.raises(MessageTooLarge, match="5000 bytes exceeds max_message_size of 4096"):
+    with pytest.raises(MessageSizeExceeded, match="5000 bytes exceeds max_message_size of 4096"):
         store.append(pending(body=bytes(5000)))
     with pytest.raises(PropertiesTooLarge, match="40003"):
         store.append(pending(properties={"a": "x" * 40000}))
@@ -176,7 +176,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(store: Store) -> None:
 def test_a_record_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
     store = open_store(tmp_path, segment_size=4096, max_message_size=3584)
 
-    with pytest.raises(MessageTooLarge, match="4088"):
+    with pytest.raises(MessageSizeExceeded, match="4088"):
         store.append(pending(body=bytes(3500), properties={"a": "x" * 1000}))
     store.close()
 

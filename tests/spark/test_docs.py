@@ -12,7 +12,7 @@ from tests.arrow.producing import Producing
 from tests.spark.conftest import WITH_PLUGIN, Source
 from verniermq.contrib.arrow.options import READ
 from verniermq.contrib.arrow.schema import COLUMNS
-from verniermq.contrib.spark.writing import WRITE
+from verniermq.contrib.spark.writeoptions import WRITE
 from verniermq.testing import broker_process
 
 if TYPE_CHECKING:

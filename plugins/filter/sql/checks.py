@@ -6,12 +6,12 @@ is worth: ``-5`` is a minus before a constant and no constant, so ``BETWEEN -5 A
 
 from __future__ import annotations
 
-from verniermq.plugins.filter.sql.tree import Condition, Constant, Name, Operand, ValueKind
+from verniermq.plugins.filter.sql.tree import Condition, Constant, Operand, PropertyName, ValueKind
 
 
 def describe(operand: Operand) -> str:
     """An operand in a few words, for an error."""
-    if isinstance(operand, Name):
+    if isinstance(operand, PropertyName):
         return f"the property {operand.name}"
     if isinstance(operand, Condition):
         return "a condition"

@@ -22,12 +22,12 @@ from verniermq.plugins.filter.sql.tree import (
     Constant,
     Equal,
     IsNull,
-    Name,
     Negative,
     Not,
     OneOf,
     Operand,
     Ordered,
+    PropertyName,
     Search,
     Truth,
     ValueKind,
@@ -99,7 +99,7 @@ def _folded(node: Operand) -> Operand:
 def _kind(node: Operand) -> ValueKind:
     if isinstance(node, Constant):
         return node.kind
-    if isinstance(node, Name):
+    if isinstance(node, PropertyName):
         return ValueKind.TEXT
     return ValueKind.NOTHING if isinstance(node, Negative) else ValueKind.BOOLEAN
 
@@ -107,7 +107,7 @@ def _kind(node: Operand) -> ValueKind:
 def _value(node: Operand) -> Callable[[Properties], Value]:
     if isinstance(node, Condition):
         return compile_condition(node)
-    if isinstance(node, Name):
+    if isinstance(node, PropertyName):
         name = node.name
         return lambda properties: properties.get(name)
     if isinstance(node, Constant):
@@ -170,7 +170,7 @@ def _any_of(parts: tuple[Ask, ...]) -> Ask:
 
 def _equal(left: Operand, right: Operand) -> Ask:
     """Nothing equals nothing; nothing on the left alone is unknown, on the right alone it is unequal."""
-    if isinstance(left, Name) and isinstance(right, Constant):
+    if isinstance(left, PropertyName) and isinstance(right, Constant):
         return _property_equals(left.name, right)
     left_value, right_value = _value(left), _value(right)
     same = equality(_kind(left), _kind(right))
@@ -198,7 +198,7 @@ def _property_equals(name: str, constant: Constant) -> Ask:
 
 def _ordered(sign: str, left: Operand, right: Operand) -> Ask:
     holds = SIGNS[sign]
-    if isinstance(left, Name) and isinstance(right, Constant):
+    if isinstance(left, PropertyName) and isinstance(right, Constant):
         return _property_ordered(left.name, sign, right)
     left_value, right_value = _value(left), _value(right)
     kinds = _kind(left), _kind(right)

@@ -36,13 +36,13 @@ from verniermq.plugins.filter.sql.tree import (
     Constant,
     Equal,
     IsNull,
-    Name,
     Negative,
     Node,
     Not,
     OneOf,
     Operand,
     Ordered,
+    PropertyName,
     Search,
     Truth,
     ValueKind,
@@ -160,7 +160,7 @@ class _Parser:
         while self._takes(","):
             choices.append(self._text())
         self._expect(")", "',' or ')'")
-        if not isinstance(left, Name):
+        if not isinstance(left, PropertyName):
             self._refuse(keyword, f"IN tests a property, and {checks.describe(left)} is none")
         return OneOf(left.name, frozenset(choices), negated, depth=self._above(left))
 
@@ -187,7 +187,7 @@ class _Parser:
             self._nested -= 1
             return inner
         if kind == "name":
-            return Name(self._take().written)
+            return PropertyName(self._take().written)
         if kind == "text":
             return Constant(ValueKind.TEXT, self._text())
         if kind == "integer":
@@ -225,7 +225,7 @@ class _Parser:
     def _as_truth(self, operand: Operand, start: Token, where: str) -> Truth:
         if isinstance(operand, Condition):
             return operand
-        if isinstance(operand, Name):
+        if isinstance(operand, PropertyName):
             return Bare(operand.name)
         if isinstance(operand, Constant) and operand.kind in (ValueKind.BOOLEAN, ValueKind.NOTHING):
             return operand

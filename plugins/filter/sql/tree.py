@@ -43,7 +43,7 @@ class Constant(Node):
 
 
 @attrs.frozen
-class Name(Node):
+class PropertyName(Node):
     """A property; its value is a text or missing."""
 
     name: str
@@ -121,6 +121,6 @@ class OneOf(Condition):
     negated: bool
 
 
-Operand: TypeAlias = Constant | Name | Negative | Condition
+Operand: TypeAlias = Constant | PropertyName | Negative | Condition
 Truth: TypeAlias = Constant | Condition
 """A condition, or one of the constants ``TRUE``, ``FALSE`` and ``NULL``."""

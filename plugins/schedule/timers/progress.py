@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from verniermq.plugins.schedule.timers.check import TimerCheckpoint
 
-Place = tuple[int, int, int]
+SlotMark = tuple[int, int, int]
 """Second, within, position: as in :class:`TimerCheckpoint`."""
 
 
@@ -25,8 +25,8 @@ class TimerProgress:
         """The next timed message to take in."""
         self._counter = check.counter
         self._changed = changed
-        self._kept: Place = (self.second, *self.done)
-        self._moves: deque[tuple[Place, int]] = deque()
+        self._kept: SlotMark = (self.second, *self.done)
+        self._moves: deque[tuple[SlotMark, int]] = deque()
         """With the end of the commit log at that time."""
 
     @property

@@ -22,7 +22,7 @@ from verniermq.kernel.commitlog.mapped import (
     write_all,
     written_end,
 )
-from verniermq.kernel.errors import MessageTooLarge, SegmentSizeMismatch, StoreNotWritable
+from verniermq.kernel.errors import MessageSizeExceeded, SegmentSizeMismatch, StoreNotWritable
 
 SIZE = 4096
 
@@ -54,7 +54,7 @@ def test_bytes_are_read_where_they_were_written(log: CommitLog) -> None:
 
 
 def test_a_record_as_large_as_a_segment_is_refused(log: CommitLog) -> None:
-    with pytest.raises(MessageTooLarge):
+    with pytest.raises(MessageSizeExceeded):
         log.make_room(SIZE - 7)
     assert log.make_room(SIZE - 8) == 0
     log.close()

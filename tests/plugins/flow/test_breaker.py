@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verniermq.plugins.flow.breaker import Breaker, State
+from verniermq.plugins.flow.breaker import Breaker, BreakerState
 
 T0 = 1_700_000_000_000
 
@@ -27,17 +27,17 @@ def fail(breaker: Breaker, outcomes: str, at_ms: int = 0) -> None:
 @pytest.mark.parametrize(
     ("limit", "times_ms", "state"),
     [
-        (0.5, [201] * 4, State.CLOSED),  # fewer than 5 calls
-        (0.5, [201] * 5, State.OPEN),
-        (0.5, [200] * 9, State.CLOSED),  # slow means longer
-        (0.5, [1, 1, 1, 201, 201, 201], State.CLOSED),  # half of them is not more than half
-        (0.5, [1, 1, 1, 201, 201, 201, 201], State.OPEN),
-        (1.0, [201] * 5, State.OPEN),  # all of them, the one case where equal is enough
-        (1.0, [1, 201, 201, 201, 201, 201], State.CLOSED),
-        (0.0, [1, 1, 1, 1, 201], State.OPEN),
+        (0.5, [201] * 4, BreakerState.CLOSED),  # fewer than 5 calls
+        (0.5, [201] * 5, BreakerState.OPEN),
+        (0.5, [200] * 9, BreakerState.CLOSED),  # slow means longer
+        (0.5, [1, 1, 1, 201, 201, 201], BreakerState.CLOSED),  # half of them is not more than half
+        (0.5, [1, 1, 1, 201, 201, 201, 201], BreakerState.OPEN),
+        (1.0, [201] * 5, BreakerState.OPEN),  # all of them, the one case where equal is enough
+        (1.0, [1, 201, 201, 201, 201, 201], BreakerState.CLOSED),
+        (0.0, [1, 1, 1, 1, 201], BreakerState.OPEN),
     ],
 )
-def test_too_many_slow_calls_open_it(limit: float, times_ms: list[int], state: State) -> None:
+def test_too_many_slow_calls_open_it(limit: float, times_ms: list[int], state: BreakerState) -> None:
     breaker = slow(limit)
 
     play(breaker, times_ms)
@@ -48,16 +48,16 @@ def test_too_many_slow_calls_open_it(limit: float, times_ms: list[int], state: S
 @pytest.mark.parametrize(
     ("measure", "limit", "outcomes", "state"),
     [
-        ("error_ratio", 0.5, "xxxx", State.CLOSED),
-        ("error_ratio", 0.5, ".x.x.x", State.CLOSED),
-        ("error_ratio", 0.5, ".x.x.xx", State.OPEN),
-        ("error_ratio", 1.0, "xxxxxxx", State.CLOSED),  # more than all cannot be
-        ("error_count", 3, "xxx...", State.CLOSED),
-        ("error_count", 3, "xxxx", State.CLOSED),  # too few calls
-        ("error_count", 3, "xxxx.", State.OPEN),
+        ("error_ratio", 0.5, "xxxx", BreakerState.CLOSED),
+        ("error_ratio", 0.5, ".x.x.x", BreakerState.CLOSED),
+        ("error_ratio", 0.5, ".x.x.xx", BreakerState.OPEN),
+        ("error_ratio", 1.0, "xxxxxxx", BreakerState.CLOSED),  # more than all cannot be
+        ("error_count", 3, "xxx...", BreakerState.CLOSED),
+        ("error_count", 3, "xxxx", BreakerState.CLOSED),  # too few calls
+        ("error_count", 3, "xxxx.", BreakerState.OPEN),
     ],
 )
-def test_too_many_failures_open_it(measure: str, limit: float, outcomes: str, state: State) -> None:
+def test_too_many_failures_open_it(measure: str, limit: float, outcomes: str, state: BreakerState) -> None:
     breaker = Breaker(measure, limit, recovery_ms=10_000)  # type: ignore[arg-type]
 
     fail(breaker, outcomes)
@@ -70,9 +70,9 @@ def test_figures_start_again_with_each_interval() -> None:
 
     play(breaker, [201] * 4, at_ms=999)
     play(breaker, [201] * 4, at_ms=1000)
-    assert breaker.state is State.CLOSED
+    assert breaker.state is BreakerState.CLOSED
     play(breaker, [201], at_ms=1999)
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
 
 
 def test_an_open_breaker_lets_one_probe_pass_after_the_recovery_time() -> None:
@@ -80,9 +80,9 @@ def test_an_open_breaker_lets_one_probe_pass_after_the_recovery_time() -> None:
     play(breaker, [201] * 5)
 
     assert not breaker.try_pass(T0 + 9999)
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
     assert breaker.try_pass(T0 + 10_000)
-    assert breaker.state is State.HALF_OPEN
+    assert breaker.state is BreakerState.HALF_OPEN
     assert not breaker.try_pass(T0 + 10_001), "others wait for the probe"
 
 
@@ -93,11 +93,11 @@ def test_a_good_probe_closes_it_and_clears_its_figures() -> None:
 
     play(breaker, [200], at_ms=10_200)
 
-    assert breaker.state is State.CLOSED
+    assert breaker.state is BreakerState.CLOSED
     play(breaker, [201] * 4, at_ms=10_300)
-    assert breaker.state is State.CLOSED, "the probe was not counted: these are four calls"
+    assert breaker.state is BreakerState.CLOSED, "the probe was not counted: these are four calls"
     play(breaker, [201], at_ms=10_400)
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
 
 
 def test_a_bad_probe_opens_it_for_another_recovery_time() -> None:
@@ -107,7 +107,7 @@ def test_a_bad_probe_opens_it_for_another_recovery_time() -> None:
 
     play(breaker, [201], at_ms=10_300)
 
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
     assert not breaker.try_pass(T0 + 20_299)
     assert breaker.try_pass(T0 + 20_300)
 
@@ -119,7 +119,7 @@ def test_a_probe_that_somebody_else_refuses_may_be_tried_again_at_once() -> None
 
     breaker.probe_refused()
 
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
     assert breaker.try_pass(T0 + 10_001)
 
 
@@ -129,5 +129,5 @@ def test_what_ends_while_it_is_open_changes_nothing() -> None:
 
     play(breaker, [1] * 50, at_ms=100)
 
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
     assert breaker.try_pass(T0 + 10_000)

@@ -10,7 +10,7 @@ from itertools import islice
 import pytest
 
 from verniermq.kernel import ResponseCode
-from verniermq.plugins.flow.breaker import State
+from verniermq.plugins.flow.breaker import BreakerState
 from verniermq.plugins.flow.engine import Engine
 from verniermq.plugins.flow.entry import passing
 from verniermq.plugins.flow.gate import FlowRefused, Gate
@@ -184,7 +184,7 @@ def test_a_probe_that_a_second_breaker_refuses_is_taken_back() -> None:
     assert gate.enter(at(6000)) == REFUSED
 
     assert gate.refused_by is long
-    assert [breaker.state for _, breaker in gate.resources[0].breakers] == [State.OPEN, State.OPEN]
+    assert [breaker.state for _, breaker in gate.resources[0].breakers] == [BreakerState.OPEN, BreakerState.OPEN]
     assert gate.enter(at(10_001)) == 0
 
 

@@ -25,7 +25,7 @@ class WriteOptions:
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
         """
         Raises:
-            UnknownOption, BadOption: as for reading.
+            UnknownTableOption, BadOption: as for reading.
         """
         options = GivenOptions(given, WRITE)
         return cls(

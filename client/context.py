@@ -13,7 +13,7 @@ from verniermq.kernel import Command, Message
 
 
 @attrs.frozen
-class Hosting:
+class HostedClient:
     """A client as its plugins see it."""
 
     client_id: str
