@@ -33,7 +33,6 @@ from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.kernel.errors import (
     BadName,
     CannotOpenStore,
-    ConfigError,
     ListenFailed,
     PluginError,
     PluginMissing,
@@ -201,11 +200,7 @@ class Broker:
 
     async def _start(self) -> None:
         self.host.load(self.configuration)
-        if self.configuration.broker.id and "ha" not in self.host.active:
-            raise ConfigError(
-                f"[broker] id = {self.configuration.broker.id} makes a slave, which needs the plugin that copies its "
-                'master: set [plugins] enable = ["default", "ha"], or id = 0 for a master'
-            )
+        self.host.check_role(self.configuration.broker.id)
         self._set_up_plugins()
         await self._open_store()
         self._task_group = await self._exit.enter_async_context(anyio.create_task_group())

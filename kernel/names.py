@@ -36,8 +36,17 @@ class Property:
     REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
     MESSAGE_TYPE: Final = "MSG_TYPE"
     TTL: Final = "TTL"
+    PRIORITY: Final = "_SYS_MSG_PRIORITY_"
     INSTANCE_ID: Final = "INSTANCE_ID"
 
+
+WISHES: Final = frozenset(
+    {
+        Property.TRANSACTION_PREPARED, Property.DELAY, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS,
+        Property.TIMER_DELIVER_MS, Property.PRIORITY,
+    }
+)  # fmt: skip
+"""A message with one of these asks its broker for more than to be stored; some plugin has to serve it."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"

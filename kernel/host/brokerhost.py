@@ -17,6 +17,7 @@ from verniermq.kernel.host.hookcall import guarded_test
 from verniermq.kernel.host.host import PluginHost
 from verniermq.kernel.maybe import in_turn, watched
 from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
+from verniermq.kernel.names import WISHES
 from verniermq.kernel.refusals import REFUSED_PROPERTIES
 from verniermq.kernel.remoting.command import Command
 from verniermq.kernel.remoting.connection import Connection, Guard
@@ -31,8 +32,8 @@ class BrokerHost(PluginHost):
         super().__init__(hookspecs, BROKER_PLUGINS, context, stop)
         self.concerned_properties: frozenset[str] = frozenset()
         """A message that carries none of these concerns no plugin, unless its topic does."""
-        self._missing: dict[str, str] = {}
-        """Property → the default plugin that is not active and would have served it."""
+        self._unserved: frozenset[str] = frozenset()
+        """The wishes of messages that no active plugin serves."""
         self._before_append = self.calls(hookspecs.before_append)
         self._before_request = self.calls(hookspecs.before_request)
         self._compile_filter = self.calls(hookspecs.compile_filter)
@@ -42,13 +43,9 @@ class BrokerHost(PluginHost):
 
     def load(self, configuration: Configuration, *, defaults: tuple[str, ...] = ()) -> None:  # type: ignore[override]
         super().load(configuration, defaults=defaults)
-        absent = [name for name in self.catalogue.defaults if name not in self.active]
-        if absent:
-            others = self.others()
-            self._missing = {
-                property_: name for name in absent if name in others for property_ in others[name].properties
-            }
-            self._resolve()
+        served = [plugin.declaration.properties for plugin in self.active.values()]
+        self._unserved = WISHES.difference(*served)
+        self._resolve()
         self._warn_of_idle_tables(configuration)
 
     def _warn_of_idle_tables(self, configuration: Configuration) -> None:
@@ -81,7 +78,7 @@ class BrokerHost(PluginHost):
             guards.insert(0, self.access_guard)
         self.guards[:] = guards
         concerned = frozenset[str]().union(*[call.concern.properties for call in self._before_append])
-        self.concerned_properties = concerned | frozenset(self._missing) | frozenset(REFUSED_PROPERTIES)
+        self.concerned_properties = concerned | self._unserved | frozenset(REFUSED_PROPERTIES)
 
     def topic_is_concerned(self, topic: str) -> bool:
         """Whether some plugin wants to see every message that is sent to this topic."""
@@ -101,9 +98,9 @@ class BrokerHost(PluginHost):
         """
         for name in REFUSED_PROPERTIES.keys() & message.properties.keys():
             raise MessageIllegal(f"a message with the property {name} is refused: {REFUSED_PROPERTIES[name]}")
-        for name in self._missing.keys() & message.properties.keys():
+        for name in self._unserved & message.properties.keys():
             if message.properties[name] not in ("0", "false"):
-                raise PluginMissing(self._missing[name], f"a message with the property {name}")
+                raise PluginMissing(self._server_of_wish(name), f"a message with the property {name}")
         # A copy of the list: a plugin that gives up changes it, and then the next one must not be passed over.
         calls = tuple(self._before_append)
         return in_turn(call(message, connection, undo=message.way_back()) for call in calls if call.concerns(message))
@@ -131,6 +128,23 @@ class BrokerHost(PluginHost):
             if answer is not None:
                 call.failed(TypeError(f"its answer is {answer!r}, expected a MessageFilter or None"))
         return None
+
+    def _server_of_wish(self, property_: str) -> str:
+        return next(name for name, declared in self.others().items() if property_ in declared.properties)
+
+    def check_role(self, broker_id: int) -> None:
+        """
+        Raises:
+            ConfigError: ``[broker] id`` makes the broker a slave, and no active plugin copies a master.
+        """
+        if broker_id == 0 or any(plugin.declaration.gives_roles for plugin in self.active.values()):
+            return
+        names = [name for name, declared in self.others().items() if declared.gives_roles]
+        enable = ", ".join(f'"{name}"' for name in ("default", *names[:1]))
+        raise ConfigError(
+            f"[broker] id = {broker_id} makes a slave, which needs a plugin that copies its master: "
+            f"set [plugins] enable = [{enable}], or id = 0 for a master"
+        )
 
     def server_of(self, code: int) -> str | None:
         """The built-in plugin that would serve a request, if it were active."""

@@ -92,6 +92,8 @@ class Declaration:
     group_attributes: tuple[Attribute, ...] = ()
     hookspecs: tuple[Callable[..., Any], ...] = ()
     """Hooks of its own, for other plugins to implement with ``@hookimpl(optionalhook=True)``."""
+    gives_roles: bool = False
+    """It makes brokers masters and slaves; without such a plugin every broker is a master."""
     on_failure: Literal["open", "closed"] = "open"
     when_it_keeps_failing: Literal["switch off", "stop"] = "switch off"
     patience: int = 10

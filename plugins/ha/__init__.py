@@ -73,6 +73,7 @@ class Plugin:
         needs=("namesrv",),
         after=("admin", "namesrv", "topics", "pop", "retry", "reply", "schedule", "txn"),
         hookspecs=(table_copied,),
+        gives_roles=True,
         # A message that nobody else has must not be acknowledged as if somebody had it.
         on_failure="closed",
         when_it_keeps_failing="stop",

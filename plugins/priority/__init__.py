@@ -28,7 +28,7 @@ from verniermq.kernel import (
 )
 from verniermq.protocol.topics import MESSAGE_TYPE
 
-PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+PRIORITY: Final = Property.PRIORITY
 TYPE: Final = "PRIORITY"
 FACTOR: Final = "priority.factor"
 

@@ -9,6 +9,7 @@ from verniermq.kernel import Command, RequestCode, ResponseCode
 from verniermq.kernel.host import discovery
 from verniermq.kernel.host.builtin import BROKER_PLUGINS
 from verniermq.kernel.host.discovery import Found
+from verniermq.kernel.names import WISHES
 
 pytestmark = pytest.mark.anyio
 
@@ -16,6 +17,10 @@ DEFAULTS = [discovery.load(discovery.built_in(name, BROKER_PLUGINS)) for name in
 NEEDED = [
     one for one in DEFAULTS if one.declaration.requests or one.declaration.properties or one.declaration.expressions
 ]
+
+
+def test_the_wishes_of_messages_are_those_that_plugins_declare() -> None:
+    assert {name for one in DEFAULTS for name in one.declaration.properties} == WISHES
 
 
 @pytest.mark.parametrize("builtin", NEEDED, ids=[one.name for one in NEEDED])

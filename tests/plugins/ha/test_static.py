@@ -313,7 +313,7 @@ async def test_ha_status_tells_of_both_sides(tmp_path: Path) -> None:
 
 
 async def test_a_slave_needs_the_plugin_and_fitting_settings(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"id = 1 makes a slave, which needs the plugin"):
+    with pytest.raises(ConfigError, match=r"id = 1 makes a slave, which needs a plugin .*\"default\", \"ha\""):
         async with running_broker(tmp_path, broker__id=1):
             pass
     enabled = {"plugins__enable": ["default", "ha"]}
