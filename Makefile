@@ -13,7 +13,7 @@ FOLDERS := kernel protocol plugins client cli testing contrib
 # As long as all the other tests together.
 HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
 
-.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop campaign explore bench kernel-size constraints clean
+.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop campaign repeats explore bench kernel-size constraints clean
 
 help:            ## List the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,10 @@ KINDS   ?= all
 
 campaign: $(DEV) ## Kill, fill, damage and attack brokers (MINUTES=10 KINDS=kill,disk SEED=7)
 	@$(BIN)/python -m tests.campaign --minutes $(MINUTES) --kinds $(KINDS) $(SEED:%=--seed %)
+
+# A record in build/ tells how often each of them ran; the next call goes on from there.
+repeats: $(DEV) ## Run the tests that use threads, processes or clocks 100 times (MINUTES=60 ONLY=tests/client)
+	@nice -n 19 $(BIN)/python -m tests.repeats --minutes $(MINUTES) $(ONLY:%=--only %)
 
 explore: $(DEV) ## Look at every world of the rules of replication (MESSAGES=2 TERMS=2 CUTS=1)
 	@$(BIN)/python -m tests.plugins.ha.explore --messages $(or $(MESSAGES),2) --terms $(or $(TERMS),2) --power-cuts $(or $(CUTS),1)
