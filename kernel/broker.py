@@ -300,9 +300,9 @@ class Broker:
             broker=self.configuration.broker.name,
         )
         self.topics.forget_deletions(self.store.start)
-        self._adopt_orphans()
+        self.adopt_topics()
 
-    def _adopt_orphans(self) -> None:
+    def adopt_topics(self) -> None:
         """Give messages their topic back whose topic topics.json lacks: the file is an older one, or was removed.
 
         A message is stored only after its topic was saved, so a crash alone leaves none. Queues of topics that were
@@ -310,6 +310,8 @@ class Broker:
         """
         for queue in self.store.queues():
             self._note_needed(queue.topic, queue.queue_id, queue.physical_end)
+        for event in self.store.undispatched:
+            self._note_needed(event.topic, event.queue_id, event.end)
         for name, (queues, newest) in self._needed.items():
             if name in self.topics:
                 continue

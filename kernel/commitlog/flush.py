@@ -8,7 +8,8 @@ running, newcomers gather for the next::
     answered          a b             c d e  f
 
 Asynchronous: an append is answered at once, and the disk follows: every ``interval`` when at least ``pages``
-pages wait, and every ten seconds in any case. The sync itself always runs in a worker thread.
+pages wait, and every ten seconds in any case; at once if somebody insists. The sync itself always runs in a worker
+thread.
 """
 
 from __future__ import annotations
@@ -58,11 +59,15 @@ class Flusher:
         """Who waits: up to where the log is to be durable, until when, and what to tell."""
         self._timer: asyncio.TimerHandle | None = None
         self._wanted: anyio.Event | None = None
-        self._thread = anyio.CapacityLimiter(1)
+        self.thread = anyio.CapacityLimiter(1)
+        """Whoever has it can be sure that no sync is under way."""
 
-    async def durable(self, end: int) -> bool:
-        """Wait until the log is on the disk up to ``end``; ``False`` if that took too long or failed."""
-        if not self.synchronous or end <= self.flushed:
+    async def durable(self, end: int, *, force: bool = False) -> bool:
+        """Wait until the log is on the disk up to ``end``; ``False`` if that took too long or failed.
+
+        Asynchronous flush waits for nothing, unless ``force`` has it sync at once.
+        """
+        if end <= self.flushed or not (self.synchronous or force):
             return True
         if self.failed:
             return False
@@ -108,15 +113,16 @@ class Flusher:
         idle = 0.0
         while True:
             self._wanted = anyio.Event()
-            if self.synchronous and self._waiting:
+            if self._waiting:
                 self._wanted.set()  # somebody came before we did, or the disk failed them
             with anyio.move_on_after(self._interval):
-                await (self._wanted.wait() if self.synchronous else anyio.sleep_forever())
+                await self._wanted.wait()
             idle += self._interval
             waiting = self._log.end - self.flushed
             if not waiting or self.failed:
                 continue
-            if self.synchronous or waiting >= self._pages * PAGE or idle >= THOROUGH_SECONDS:
+            wanted = self.synchronous or self._waiting
+            if wanted or waiting >= self._pages * PAGE or idle >= THOROUGH_SECONDS:
                 idle = 0.0
                 if not await self.flush():
                     await anyio.sleep(self._interval)
@@ -124,7 +130,7 @@ class Flusher:
     async def flush(self) -> bool:
         """Sync once, in a worker thread, and tell whoever waited for it."""
         try:
-            end = await anyio.to_thread.run_sync(self._log.sync, limiter=self._thread)
+            end = await anyio.to_thread.run_sync(self._log.sync, limiter=self.thread)
         except OSError as error:
             logger.error("the disk refused to sync the commit log: %s; writes are refused", error)
             self._on_trouble(error)

@@ -276,6 +276,22 @@ class CommitLog:
             clear_from(self._active.path, end - self.base)
             self.end = self.room = end
 
+    def cut_back(self, end: int) -> None:
+        """The same from any place of the log on; later segments go. For a worker thread, while nobody appends or syncs.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if end >= self.base:
+            self.cut(end)
+            return
+        with self._making:
+            # Not closed: somebody may be reading. They go when nobody holds them.
+            self._active = self._next = None
+            self._unsynced = [file for file in self._unsynced if file.start + self.segment_size <= end]
+        self.open_at(end)
+        sync_directory(self.directory)
+
     def _roll(self, position: int) -> None:
         # The new file first: if the disk refuses it, the full one is as before, and the next append tries again.
         following = self.prepare_next()

@@ -162,7 +162,8 @@ class ConsumeQueue:
         before = offset % (self._files.file_size // ENTRY_SIZE)
         self.tail = bytearray(BLANK_ENTRY * before)
         self.tail_start = self.first_entry = offset - before
-        self.min_offset = self.max_offset = self.next_offset = offset
+        self.min_offset = self.max_offset = offset
+        self.next_offset = max(self.next_offset, offset)
 
     def write_out(self) -> tuple[int, list[str]]:
         """Put the tail into the files; return the offset behind it, and the files written. For a worker thread.
@@ -215,7 +216,8 @@ class ConsumeQueue:
     def fill_up_to(self, offset: int) -> None:
         """Put blank entries where records are lost, so that the next one gets its own number."""
         self.tail += BLANK_ENTRY * (offset - self.max_offset)
-        self.max_offset = self.next_offset = offset
+        self.max_offset = offset
+        self.next_offset = max(self.next_offset, offset)
 
     # --- opening, cutting, expiring --------------------------------------------------------
 

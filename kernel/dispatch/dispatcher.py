@@ -21,7 +21,7 @@ from verniermq.kernel.commitlog.record import WITHOUT_ENTRY
 from verniermq.kernel.dispatch.consumequeue import ENTRY_SIZE, ConsumeQueue
 from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.dispatch.queuefiles import QueueFiles
-from verniermq.kernel.dispatch.run import Dispatched, Part, Run, parts_of
+from verniermq.kernel.dispatch.run import Dispatched, Part, Run, events_of, parts_of
 from verniermq.kernel.message import tags_code
 from verniermq.kernel.names import Property
 
@@ -152,12 +152,31 @@ class Dispatcher:
     def _take_received(self, parts: list[Part]) -> list[Part]:
         """Bring what another broker numbered into the queues; return what is left."""
         ours = next((i for i, part in enumerate(parts) if part.end > self.received), len(parts))
-        events = cast(list[DispatchEvent], parts[:ours])
+        events = events_of(parts[:ours])
         for event in events:
             self.replay(event, fill_gaps=True)
         self.count_again()
         self.announce(events)
         return parts[ours:]
+
+    def forget_from(self, end: int) -> None:
+        """The log was cut off at ``end``: what lies behind it and was not dispatched never will be."""
+        self.pending = [
+            kept
+            for part in self.pending
+            if part.commit_log_offset < end
+            for kept in ((part,) if part.end <= end else [event for event in events_of([part]) if event.end <= end])
+        ]
+        self.received = min(self.received, end)
+
+    def number_pending(self) -> None:
+        """Have the queues number what is appended next behind what waits for its dispatch."""
+        for queue in self.queues.values():
+            queue.next_offset = queue.max_offset
+        for event in events_of(self.pending):
+            if not event.sys_flag & WITHOUT_ENTRY:
+                place = (event.topic, event.queue_id)
+                (self.queues.get(place) or self.add_queue(*place)).next_offset = event.queue_offset + 1
 
     def announce(self, events: Sequence[DispatchEvent]) -> None:
         """Tell the listeners about messages whose queues know them."""
@@ -193,8 +212,7 @@ class Dispatcher:
                 queue.begin_at(event.queue_offset)
         elif event.queue_offset == 0:
             # The topic was deleted and made again: its numbering began anew.
-            queue.delete()
-            queue = self.add_queue(event.topic, event.queue_id)
+            queue = self._begin_anew(queue)
         if event.queue_offset > queue.max_offset:
             if not fill_gaps:
                 return False
@@ -202,16 +220,21 @@ class Dispatcher:
             if event.queue_offset - queue.max_offset <= LONGEST_GAP:
                 queue.fill_up_to(event.queue_offset)
             else:
-                queue.delete()
-                queue = self.add_queue(event.topic, event.queue_id)
+                queue = self._begin_anew(queue)
                 queue.begin_at(event.queue_offset)
         if event.queue_offset == queue.max_offset:
             queue.append(event.commit_log_offset, event.size, event.tags_code)
-            queue.next_offset = queue.max_offset
+            queue.next_offset = max(queue.next_offset, queue.max_offset)
             self._dirty.add(queue)
         elif queue.fill_blank(event.queue_offset, event.commit_log_offset, event.size, event.tags_code):
             self._dirty.add(queue)
         return True
+
+    def _begin_anew(self, queue: ConsumeQueue) -> ConsumeQueue:
+        queue.delete()
+        fresh = self.add_queue(queue.topic, queue.queue_id)
+        fresh.next_offset = queue.next_offset
+        return fresh
 
     def cut(self, queue: ConsumeQueue, commit_log_end: int) -> None:
         """Drop a queue's entries of records that begin at ``commit_log_end`` or later."""

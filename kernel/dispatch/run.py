@@ -224,6 +224,11 @@ def parts_of(events: Sequence[DispatchEvent]) -> Sequence[Part]:
     return events.parts if isinstance(events, Dispatched) else events
 
 
+def events_of(parts: Sequence[Part]) -> list[DispatchEvent]:
+    """The events of parts, each of them made, in the order of the log."""
+    return list(Dispatched(parts))
+
+
 def count_messages(parts: Sequence[object]) -> int:
     """How many messages there are in runs and single events."""
     count = len(parts)

@@ -221,6 +221,10 @@ class Context:
         """Forget a topic, its queues and what groups had read of it."""
         await self._broker.delete_topic(name)
 
+    def adopt_topics(self) -> None:
+        """Create the topics again that messages of the log have and the table lacks."""
+        self._broker.adopt_topics()
+
     async def topics_saved(self) -> None:
         """Wait until the topics, as they are now, are on the disk.
 

@@ -104,6 +104,10 @@ class Copy:
             self.cut()
             raise NotACopy(f"the master's bytes at {self.parsed} are no record: {wrong.why}") from wrong
 
+    def begin_at(self, end: int) -> None:
+        """The log ends here, with a whole record."""
+        self.parsed = self._copied = end
+
     def cut(self) -> None:
         """Drop the part of a record at the end."""
         if self._log.end == self._copied and self.parsed < self._copied:

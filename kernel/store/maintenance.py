@@ -130,7 +130,8 @@ class StoreMaintenance:
     def note_stop(self) -> None:
         """Write the checkpoint of an orderly stop: everything is durable."""
         self._dispatcher.count_again()
-        self._note(self._log.end, self._dispatcher.store_timestamp, self._dispatcher.entries, self._settled_removals())
+        end = self._dispatcher.dispatched if self._dispatcher.pending else self._log.end
+        self._note(end, self._dispatcher.store_timestamp, self._dispatcher.entries, self._settled_removals())
 
     def _note(self, durable: int, timestamp: int, entries: int, removals: int) -> None:
         with self._noting:

@@ -98,6 +98,8 @@ class Recovery:
     progress: Progress | None = None
     save: Callable[[Checkpoint], None] = lambda checkpoint: None
     """Writes the checkpoint that must be there before queues are made again: that may be interrupted."""
+    limit: int | None = None
+    """Records that end behind it are not dispatched but left pending; they may be cut off yet."""
     changed: bool = attrs.field(default=False, init=False)
     """Whether files were changed: a crash from here on must not look like an orderly stop."""
     _reads_old: bool = attrs.field(default=False, init=False)
@@ -246,9 +248,13 @@ class Recovery:
         scan = Scan(self.log, trusted)
         total = bytes_from(self.log, trusted) if self.progress is not None else 0
         batch: list[DispatchEvent] = []
+        held: list[DispatchEvent] = []
         count = 0
         for buffer, found in scan:
             event = event_of(buffer, found, self.dispatcher)
+            if self.limit is not None and event.end > self.limit:
+                held.append(event)
+                continue
             if not self.dispatcher.replay(event, fill_gaps=fill_gaps):
                 return None
             batch.append(event)
@@ -258,7 +264,10 @@ class Recovery:
                 batch = []
         self._hand_out(batch, scan.end - trusted, 0)  # that was all
         count += len(batch)
-        logger.info("log read from=%d to=%d records=%d", trusted, scan.end, count)
+        if held:
+            self.dispatcher.pending = list(held)
+            self.dispatcher.received = held[-1].end
+        logger.info("log read from=%d to=%d records=%d pending=%d", trusted, scan.end, count, len(held))
         if scan.end < trusted:
             raise self._damage(scan.end, scan.why) or DamagedStore(scan.end, trusted, scan.why.why)
         return scan.end, scan.why

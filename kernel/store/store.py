@@ -39,8 +39,8 @@ from verniermq.kernel.dispatch.bytime import offset_by_time, store_timestamp
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, Listener, TagsCoder
 from verniermq.kernel.dispatch.event import Appended, DispatchEvent
-from verniermq.kernel.dispatch.run import Run
-from verniermq.kernel.errors import CannotOpenStore, CorruptRecord
+from verniermq.kernel.dispatch.run import Run, events_of
+from verniermq.kernel.errors import CannotOpenStore, CorruptRecord, StoreError
 from verniermq.kernel.message import MessageFilter, PendingMessage, StoredMessage
 from verniermq.kernel.store.appender import Appender, Columns
 from verniermq.kernel.store.clockchanges import ClockChanges
@@ -124,6 +124,7 @@ class Store:
         )
         self._lock: StoreLock | None = None
         self._refusals: dict[str, str] = {}
+        self._dispatch_limit: int | None = None
 
     @property
     def store_host(self) -> bytes:
@@ -180,6 +181,7 @@ class Store:
                 clean=clean,
                 progress=progress,
                 save=lambda changed: changed.save(self.path / "checkpoint"),
+                limit=None if self._dispatch_limit is None else checkpoint.confirmed,
             )
             if version != StoreVersion():
                 StoreVersion().save(self.path)  # before anything is written that an older version might misread
@@ -195,7 +197,12 @@ class Store:
             if isinstance(error, OSError):
                 raise CannotOpenStore(self.path, error) from error
             raise
-        self._dispatcher.dispatched = self._flusher.flushed = self.damage.trusted_from = self._copy.parsed = end
+        self._flusher.flushed = self.damage.trusted_from = end
+        self._copy.begin_at(end)
+        pending = self._dispatcher.pending
+        self._dispatcher.dispatched = pending[0].commit_log_offset if pending else end
+        if self._dispatch_limit is not None:
+            self._dispatch_limit = self._dispatcher.dispatched
         self._appender.refusal = next(iter(self._refusals.values()), None)
         logger.info("store opened path=%s clean=%s end=%d queues=%d", self.path, clean, end, len(self._queues))
 
@@ -342,14 +349,57 @@ class Store:
     def dispatch(self) -> None:
         """Bring what was appended into the consume queues and to the listeners.
 
-        With synchronous flush only what is durable: a consumer must not see what a power cut can take back.
+        With synchronous flush only what is durable: a consumer must not see what a power cut can take back. And only
+        up to :attr:`dispatch_limit`.
         """
+        limit = self._dispatch_limit
         if not self._flusher.synchronous:
-            self._dispatcher.dispatch()
+            self._dispatcher.dispatch(limit)
             return
-        self._dispatcher.dispatch(self._flusher.flushed)
-        if self._dispatcher.pending:
+        flushed = self._flusher.flushed
+        self._dispatcher.dispatch(flushed if limit is None else min(limit, flushed))
+        if self._dispatcher.pending and self._log.end > flushed:
             self._flusher.poke()
+
+    @property
+    def dispatch_limit(self) -> int | None:
+        """What lies behind this commit-log offset is in no queue yet, since it may be cut off; ``None``: all may be.
+
+        Set it before the store is opened, to any offset, and recovery dispatches no more than was dispatched before:
+        it is then set to that. To raise it dispatches.
+        """
+        return self._dispatch_limit
+
+    @dispatch_limit.setter
+    def dispatch_limit(self, limit: int | None) -> None:
+        self._dispatch_limit = limit
+        if self._lock is not None and self._dispatcher.pending:
+            self.dispatch()
+
+    async def cut(self, end: int) -> None:
+        """Drop the log from ``end`` on, where a record ends. Whoever calls it sees to it that nobody appends meanwhile.
+
+        Raises:
+            StoreError: messages behind it are in their queues, and somebody may have read them.
+            OSError: the disk refused.
+        """
+        if end < self._dispatcher.dispatched:
+            raise StoreError(
+                f"the log cannot be cut off at {end}: messages up to {self._dispatcher.dispatched} are in their queues"
+            )
+        await anyio.to_thread.run_sync(self._log.cut_back, end, limiter=self._flusher.thread)
+        self._flusher.flushed = min(self._flusher.flushed, end)
+        self._copy.begin_at(end)
+        self._dispatcher.forget_from(end)
+
+    def take_over(self) -> None:
+        """Go on with a log that was a copy: a part of a record at its end goes, and appends are numbered here.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self._copy.cut()
+        self._dispatcher.number_pending()
 
     def refuse_writes(self, reason: str | None, source: str = "") -> None:
         """Raise ``StoreNotWritable`` with this reason from every append, until ``None`` clears it.
@@ -533,14 +583,22 @@ class Store:
         """Whether an append is to be answered only when :meth:`durable` says so."""
         return self._flusher.synchronous
 
-    async def durable(self, end_offset: int) -> bool:
-        """Wait until the log is on the disk up to there; at once with asynchronous flush; ``False`` after the limit."""
-        return await self._flusher.durable(end_offset)
+    async def durable(self, end_offset: int, *, force: bool = False) -> bool:
+        """Wait until the log is on the disk up to there; ``False`` after the limit.
+
+        With asynchronous flush at once, unless ``force`` has the log synced now.
+        """
+        return await self._flusher.durable(end_offset, force=force)
 
     @property
     def dispatched_end(self) -> int:
         """Up to where the log is in the consume queues."""
         return self._dispatcher.dispatched
+
+    @property
+    def undispatched(self) -> Sequence[DispatchEvent]:
+        """What is in the log and not in the queues yet."""
+        return events_of(self._dispatcher.pending)
 
     @property
     def durable_end(self) -> int:
