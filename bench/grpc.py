@@ -25,8 +25,8 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).parents[1])  # in the place of this folder, whose grpc.py is not gRPC's package
 
+from tests.interop.grpc.broker import GrpcBroker  # noqa: E402
 from tests.interop.grpc.clients import grpc_java  # noqa: E402
-from tests.interop.grpc.test_clients import GrpcBroker  # noqa: E402
 
 
 def cpu_seconds(pid: int) -> float:

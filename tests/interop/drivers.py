@@ -42,8 +42,11 @@ class DriverRun:
     def wait_for(self, kind: str, timeout: float) -> None:
         """Return when a line of this kind is there; fail when the driver ends, or time is up, before that."""
         deadline = time.monotonic() + timeout
-        while not self.events(kind):
-            assert self._process.poll() is None, self._describe(f"ended before {kind!r}")
+        while True:
+            ended = self._process.poll() is not None  # asked first: its last line may be the one
+            if self.events(kind):
+                return
+            assert not ended, self._describe(f"ended before {kind!r}")
             assert time.monotonic() < deadline, self._describe(f"no {kind!r} after {timeout} s")
             time.sleep(0.05)
 

@@ -57,12 +57,12 @@ func config() *rmq.Config {
 	return given
 }
 
-func newProducer() rmq.Producer {
+func newProducer(resolution rmq.TransactionResolution) rmq.Producer {
 	producer, err := rmq.NewProducer(config(), rmq.WithTopics(options["topic"]),
 		rmq.WithTransactionChecker(&rmq.TransactionChecker{
 			Check: func(message *rmq.MessageView) rmq.TransactionResolution {
 				tell("checked", map[string]any{"body": string(message.GetBody())})
-				return rmq.COMMIT
+				return resolution
 			},
 		}))
 	must(err)
@@ -85,7 +85,8 @@ func newMessage(i int) *rmq.Message {
 }
 
 func send() {
-	producer, kind := newProducer(), options["kind"]
+	// Asked before it has ended a transaction, it does not know.
+	producer, kind := newProducer(rmq.UNKNOWN), options["kind"]
 	ctx := context.Background()
 	for i := 0; i < number("count"); i++ {
 		message := newMessage(i)
@@ -118,7 +119,7 @@ func send() {
 }
 
 func check() {
-	newProducer()
+	newProducer(rmq.COMMIT)
 	tell("ready", nil)
 	time.Sleep(seconds())
 }

@@ -32,15 +32,17 @@ function make(number) {
   return message;
 }
 
-const checker = {
+const checker = resolution => ({
   async check(message) {
     tell('checked', { body: message.body.toString() });
-    return TransactionResolution.COMMIT;
+    return resolution;
   },
-};
+});
 
 async function send() {
-  const producer = new Producer({ ...base(), topics: [ options.topic ], checker });
+  // Asked before it has ended a transaction, it does not know.
+  const unknown = checker(TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED);
+  const producer = new Producer({ ...base(), topics: [ options.topic ], checker: unknown });
   await producer.startup();
   for (let number = 0; number < count; number++) {
     const message = make(number);
@@ -65,7 +67,8 @@ async function send() {
 }
 
 async function check() {
-  const producer = new Producer({ ...base(), topics: [ options.topic ], checker });
+  const commit = checker(TransactionResolution.COMMIT);
+  const producer = new Producer({ ...base(), topics: [ options.topic ], checker: commit });
   await producer.startup();
   tell('ready');
   await sleep(Number(options.timeout) * 1000);

@@ -64,13 +64,18 @@ def make(number):
 
 
 class Checker(TransactionChecker):
+    def __init__(self, resolution):
+        self.resolution = resolution
+
     def check(self, message):
         tell("checked", body=message.body.decode())
-        return TransactionResolution.COMMIT
+        return self.resolution
 
 
 def send():
-    producer = Producer(configuration(), (options.topic,), checker=Checker(), tls_enable=tls)
+    # Asked before it has ended a transaction, it does not know.
+    checker = Checker(TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED)
+    producer = Producer(configuration(), (options.topic,), checker=checker, tls_enable=tls)
     producer.startup()
     for number in range(options.count):
         message = make(number)
@@ -94,7 +99,8 @@ def send():
 
 
 def check():
-    producer = Producer(configuration(), (options.topic,), checker=Checker(), tls_enable=tls)
+    checker = Checker(TransactionResolution.COMMIT)
+    producer = Producer(configuration(), (options.topic,), checker=checker, tls_enable=tls)
     producer.startup()
     tell("ready")
     time.sleep(options.timeout)

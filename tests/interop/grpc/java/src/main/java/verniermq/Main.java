@@ -81,13 +81,13 @@ public final class Main {
         return StandardCharsets.UTF_8.decode(body.duplicate()).toString();
     }
 
-    private static Producer producer() throws Exception {
+    private static Producer producer(TransactionResolution resolution) throws Exception {
         return PROVIDER.newProducerBuilder()
             .setClientConfiguration(configuration())
             .setTopics(OPTIONS.get("topic"))
             .setTransactionChecker(message -> {
                 tell("checked", "body", quoted(text(message.getBody())));
-                return TransactionResolution.COMMIT;
+                return resolution;
             })
             .build();
     }
@@ -109,7 +109,8 @@ public final class Main {
     }
 
     private static void send() throws Exception {
-        Producer producer = producer();
+        // Asked before it has ended a transaction, it does not know.
+        Producer producer = producer(TransactionResolution.UNKNOWN);
         String kind = OPTIONS.get("kind");
         for (int number = 0; number < count(); number++) {
             Message message = message(number);
@@ -139,7 +140,7 @@ public final class Main {
     }
 
     private static void check() throws Exception {
-        Producer producer = producer();
+        Producer producer = producer(TransactionResolution.COMMIT);
         tell("ready");
         Thread.sleep((long) (Double.parseDouble(OPTIONS.get("timeout")) * 1000));
         producer.close();
