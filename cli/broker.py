@@ -48,6 +48,7 @@ LINE: Final = 66
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a JSON file with the addresses once the broker is ready, for whoever started it.",
 )
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the standard input ends.")
 @click.option("--for-tests", is_flag=True, help="Obey the parent process: see docs/testing.md. Never in production.")
 def broker(
     config_path: Path | None,
@@ -59,6 +60,7 @@ def broker(
     namesrv_port: int | None,
     store: str | None,
     ready_file: Path | None,
+    until_stdin_ends: bool,
     for_tests: bool,
 ) -> None:
     """Run a broker, with its embedded name server unless the configuration names others.
@@ -87,11 +89,17 @@ def broker(
 
         anyio.run(run_for_tests, configuration, backend_options=backend_options())
     else:
-        anyio.run(_run, configuration, read, ready_file, started, backend_options=backend_options())
+        work = partial(_run, configuration, read, ready_file, started, until_stdin_ends=until_stdin_ends)
+        anyio.run(work, backend_options=backend_options())
 
 
 async def _run(
-    configuration: Configuration, reread: Callable[[], Configuration], ready_file: Path | None, started: float
+    configuration: Configuration,
+    reread: Callable[[], Configuration],
+    ready_file: Path | None,
+    started: float,
+    *,
+    until_stdin_ends: bool = False,
 ) -> None:
     # Signals are ours before anybody can know that there is a broker to send one to.
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -106,6 +114,8 @@ async def _run(
             notifier.tell(f"READY=1\nSTATUS=serving {running.address}")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_wait_for_signal, signals, running)
+                if until_stdin_ends:
+                    tasks.start_soon(_wait_for_stdin, running)
                 tasks.start_soon(notifier.keep_alive)
                 await running.stop_requested.wait()
                 tasks.cancel_scope.cancel()
@@ -120,6 +130,16 @@ async def _wait_for_signal(signals: AsyncIterator[signal.Signals], running: Brok
         click.echo(f"{name}: stopping; everything taken is answered and written first", err=True)
         running.stop_requested.set()
         return
+
+
+async def _wait_for_stdin(running: Broker) -> None:
+    """Whoever started us has the other end; it closes when they end, however they do."""
+    while True:
+        await anyio.wait_readable(sys.stdin)
+        if not os.read(sys.stdin.fileno(), 4096):
+            break
+    click.echo("the standard input ended: stopping", err=True)
+    running.stop_requested.set()
 
 
 def _banner(running: Broker, seconds: float) -> str:

@@ -18,11 +18,31 @@ from verniermq.kernel import Message, VernierMQError, format_duration
 TRIAL_SECONDS = 10.0
 
 
-@click.command()
+class _Cluster(click.Group):
+    """``up`` brings a name server along, which the view does without: it is imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["up"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "up":
+            return None
+        from verniermq.cli.clusterup import up
+
+        return up
+
+
+@click.group(cls=_Cluster, invoke_without_command=True)
 @namesrv_option
 @json_option
-def cluster(namesrv: str, as_json: bool) -> None:
-    """Show the brokers: where they are, their versions, rates, disk and uptime. Exit code 1 if one does not answer."""
+@click.pass_context
+def cluster(ctx: click.Context, namesrv: str, as_json: bool) -> None:
+    """Show the brokers: where they are, their versions, rates, disk and uptime. Exit code 1 if one does not answer.
+
+    With the command up: start a cluster on this machine.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
 
     async def work() -> list[BrokerStatus]:
         async with Admin(namesrv=namesrv) as admin:
@@ -33,17 +53,27 @@ def cluster(namesrv: str, as_json: bool) -> None:
         for one in found:
             click.echo(json.dumps({**_facts(one), "figures": dict(one.figures)}))
     else:
-        table(["cluster", "broker", "role", "address", "version", "in/s", "out/s", "disk", "up"], [
-            [
-                one.cluster, one.name, one.role, one.address, one.figures.get("brokerVersionDesc", one.trouble),
-                f"{one.rate('putTps'):.1f}", f"{one.rate('getTransferredTps'):.1f}", _disk(one), _uptime(one),
-            ]
-            for one in found
-        ])  # fmt: skip
+        for name in sorted({one.cluster for one in found}):
+            click.echo(f"cluster {name}")
+            _show([one for one in found if one.cluster == name])
         if not found:
             click.echo(f"no brokers at {namesrv}")
     if not found or any(one.trouble for one in found):
         raise SystemExit(1)
+
+
+def _show(found: list[BrokerStatus]) -> None:
+    """The table of one cluster; what went wrong is below it, since a sentence would break every line."""
+    table(["broker", "role", "address", "version", "in/s", "out/s", "disk", "up"], [
+        [
+            one.name, one.role, one.address, one.figures.get("brokerVersionDesc", "no answer"),
+            f"{one.rate('putTps'):.1f}", f"{one.rate('getTransferredTps'):.1f}", _disk(one), _uptime(one),
+        ]
+        for one in found
+    ])  # fmt: skip
+    for one in found:
+        if one.trouble:
+            click.echo(f"{one.name} {one.role} {one.address}: {one.trouble}")
 
 
 def _facts(one: BrokerStatus) -> dict[str, Any]:
