@@ -14,7 +14,6 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -63,9 +62,11 @@ from verniermq.kernel.refusals import REFUSED_REQUESTS
 from verniermq.kernel.remoting import (
     Command,
     Connection,
+    Intercepted,
     Interceptor,
     RemotingLimits,
     RemotingServer,
+    ServedTogether,
     request_name,
 )
 from verniermq.kernel.remoting.advertised import Advertised, advertised_address
@@ -426,11 +427,13 @@ class Broker:
             for code, (request, handler) in registry.handlers.items():
                 self.table.serve(code, request, plugin_handler(registry.plugin, handler))
 
-    def intercept(self, interceptors: Mapping[int, Interceptor]) -> Callable[[], None]:
+    def intercept(
+        self, interceptors: Mapping[int, Interceptor], served_together: ServedTogether | None = None
+    ) -> Callable[[], None]:
         """Have requests pass an interceptor, which may call the handler that it gets; returns what undoes it."""
         before = {code: self.handlers[code] for code in interceptors if code in self.handlers}
         for code, handler in before.items():
-            self.handlers[code] = partial(interceptors[code], handler)
+            self.handlers[code] = Intercepted(interceptors[code], handler, served_together)
         return lambda: self.handlers.update(before)
 
     def _unsupported(self, request: Command, connection: Connection) -> Command:

@@ -37,6 +37,7 @@ class Lane:
     def take(
         self,
         data: bytes,
+        start: int,
         offset: int,
         room: int,
         born_host: bytes,
@@ -45,4 +46,6 @@ class Lane:
         language: bytes,
         version: int,
         binary: bool,
-    ) -> tuple[int, bytes, bytes, Sequence[Column]]: ...
+        passing: dict[tuple[bytes, str], bool] | None,
+        ask: Callable[[tuple[bytes, str]], bool],
+    ) -> tuple[int, bytes, bytes, Sequence[Column], tuple[int, ...]]: ...

@@ -503,7 +503,9 @@ cdef class Lane:
     cdef bytes added
     cdef Py_ssize_t longest_frame, longest_header, largest, most
     cdef Writer records, answers, text
-    cdef dict touched, known_sends, known_batches
+    cdef dict touched, known_sends, known_batches, passing
+    cdef object ask
+    cdef int64_t served[4]
     cdef bytes unique, words
     cdef object code
 
@@ -526,30 +528,35 @@ cdef class Lane:
         self.text = Writer()
 
     def take(
-        self, bytes data, int64_t offset, int64_t room, bytes born_host, bytes store_host, int64_t now,
-        bytes language, int64_t version, bint binary,
+        self, bytes data, Py_ssize_t start, int64_t offset, int64_t room, bytes born_host, bytes store_host, int64_t now,
+        bytes language, int64_t version, bint binary, dict passing, ask,
     ):
-        """Serve the plain frames that ``data`` begins with.
+        """Serve the plain frames of ``data`` from ``start`` on.
 
-        Returns where the first other frame begins, the records, the answers, and the columns of the queues.
-        ``language``, ``version`` and ``binary`` are those of the peer's last request: the first one that differs is for
-        Python, which notes them.
+        Returns where the first other frame begins, the records, the answers, the columns of the queues, and how many
+        were sends, one-way sends, batches, one-way batches. ``language``, ``version`` and ``binary`` are those of the
+        peer's last request: the first one that differs is for Python, which notes them. ``passing`` has the pairs of
+        group and topic that plugins let pass, or not; ``ask`` is called with one that is not in it. ``None`` if no
+        plugin wants to be asked.
         """
         cdef Chunk d = Chunk(data)
-        cdef Py_ssize_t start = 0, end = len(data), header, header_end, following, length, i
+        cdef Py_ssize_t end = len(data), header, header_end, following, length, i
         cdef uint32_t word
         cdef Header h
         cdef bint read
         cdef bytes host_hex
         if len(born_host) != 8 or len(store_host) != 8:
-            return 0, b"", b"", ()
+            return start, b"", b"", (), ()
         self.known_sends = self.sends.known()
         self.known_batches = self.batches.known()
         if self.known_sends is None or self.known_batches is None:
-            return 0, b"", b"", ()
+            return start, b"", b"", (), ()
         host_hex = store_host.hex().upper().encode()
         self.records.size = self.answers.size = 0
         self.touched = {}
+        self.passing = passing
+        self.ask = ask
+        self.served = [0, 0, 0, 0]
         while end - start >= 8:
             length = d.signed(start)
             word = d.unsigned(start + 4)
@@ -572,7 +579,9 @@ cdef class Lane:
             if not self.serve(d, &h, header_end, following, offset, room, born_host, store_host, host_hex, now, binary):
                 break
             start = following
-        return start, self.records.taken(), self.answers.taken(), list(self.touched.values())
+        return start, self.records.taken(), self.answers.taken(), list(self.touched.values()), (
+            self.served[0], self.served[1], self.served[2], self.served[3]
+        )
 
     cdef bint serve(
         self, Chunk d, Header *h, Py_ssize_t body, Py_ssize_t end, int64_t offset, int64_t room, bytes born_host,
@@ -597,6 +606,8 @@ cdef class Lane:
             return False
         topic = <Topic>found
         if queue_id >= topic.queues:
+            return False
+        if self.passing is not None and not self.may_pass(d, h, topic):
             return False
         place = (topic.name, queue_id)
         column = self.touched.get(place)
@@ -625,7 +636,18 @@ cdef class Lane:
             if h.flag != ONEWAY:
                 self.answers.put(self.reply(h.opaque, binary, column.offsets[count:], queue_id, first, None))
         self.touched[place] = column
+        self.served[(2 if h.code == BATCH else 0) + (1 if h.flag == ONEWAY else 0)] += 1
         return True
+
+    cdef bint may_pass(self, Chunk d, Header *h, Topic topic) except -1:
+        """Whether plugins let this group send to this topic without being asked about each message."""
+        if h.size[0] <= 0:
+            return False
+        pair = (d.cut(h.at[0], h.at[0] + h.size[0]), topic.name)
+        passes = self.passing.get(pair)
+        if passes is None:
+            passes = self.ask(pair)
+        return passes
 
     cdef bint cut(self, bytes text, dict known, texts) except -1:
         """Cut unique key and keys out of properties, and look up the rest; the twin of ``plainbatch.split``."""

@@ -10,7 +10,8 @@
 What is plain: SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE of ASCII, to a topic that is known and concerns no plugin, with
 properties that concern none, a unique key, no system flag, from a peer with an IPv4 address. While the disk or other
 brokers have to confirm, while a plugin hears of appended messages or stands before the handlers, or while the store
-takes no writes, nothing is.
+takes no writes, nothing is. Where plugins are asked before requests or told of them, each is asked once for a peer, its
+group and a topic whether such sends may pass (``Registry.sends_pass``).
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from verniermq.kernel import hookspecs
-from verniermq.kernel.codes import ResponseCode
+from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.commitlog.record import MAGIC_V1, topic_field
 from verniermq.kernel.dispatch.event import in_hex
 from verniermq.kernel.dispatch.run import Run
@@ -31,13 +34,23 @@ from verniermq.kernel.errors import StoreNotWritable
 from verniermq.kernel.handlers.plainbatch import PlainTexts
 from verniermq.kernel.handlers.sendanswer import batch_fields, send_answer
 from verniermq.kernel.names import Property
-from verniermq.kernel.remoting import Command, Connection, Handler
+from verniermq.kernel.remoting import Command, Connection, Handler, ServedTogether
 from verniermq.kernel.remoting.binary_header import language_number
+from verniermq.kernel.remoting.interceptor import passed_by
 
 if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
 
 logger = logging.getLogger(__name__)
+
+MOST_PAIRS: Final = 1024
+"""Pairs of group and topic that are remembered of a peer."""
+COUNTED: Final = tuple(
+    (int(code), oneway)
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    for oneway in (False, True)
+)
+"""What the compiled module counts, in this order."""
 
 PURE: Final = "VERNIERMQ_PURE"
 """The environment variable that keeps a broker from using what is compiled."""
@@ -76,7 +89,15 @@ class PlainLane:
         self._confirming = broker.host.calls(hookspecs.confirm_append)
         self._topic = compiled.Topic
         self._topics: dict[bytes, Any] = {}
-        host, limits = broker.host, broker.configuration.remoting
+        self._host = host = broker.host
+        limits = broker.configuration.remoting
+        self._passing: WeakKeyDictionary[Connection, dict[tuple[bytes, str], bool]] = WeakKeyDictionary()
+        """By peer: whether sends of a group to a topic may pass by the plugins that are asked about requests."""
+        self._generation = -1
+        self._before: dict[int, Handler | None] = {}
+        """The handlers as they were looked at last."""
+        self._is_own = False
+        self._told: dict[int, list[ServedTogether]] = {}
         self._lane = compiled.Lane(
             self._topics,
             store.queue_table,
@@ -99,21 +120,28 @@ class PlainLane:
     def forget(self, topic: str) -> None:
         self._topics.pop(topic.encode(), None)
 
-    def take(self, data: bytes, connection: Connection) -> tuple[int, bytes]:
-        """Serve the plain frames that ``data`` begins with; say where they end, and what is answered to them."""
+    def take(self, data: bytes, start: int, connection: Connection) -> tuple[int, bytes]:
+        """Serve the plain frames from ``start`` on; say where they end, and what is answered to them."""
         store = self._store
         if not store.takes_encoded or self._appended or self._confirming:
-            return 0, b""
-        if any(connection.handlers.get(code) != handler for code, handler in self._own.items()):
-            return 0, b""  # a plugin stands before them
+            return start, b""
+        if not self._serves(connection.handlers):
+            return start, b""  # a plugin stands before them
+        passing = None
+        if connection.guards or connection.observers:
+            if connection.guards is not self._host.guards:
+                return start, b""  # the broker stops
+            passing = self._passing_of(connection)
+        began = perf_counter_ns()
         binary = connection.binary
         language = bytes((language_number(connection.language),)) if binary else connection.language.encode()
-        now, store_host, start = self._now(), store.store_host, store.end
-        end, records, answers, columns = self._lane.take(
-            data, start, store.room, connection.packed_host, store_host, now, language, connection.version, binary
-        )
+        now, store_host = self._now(), store.store_host
+        end, records, answers, columns, served = self._lane.take(
+            data, start, store.end, store.room, connection.packed_host, store_host, now, language, connection.version,
+            binary, passing, lambda pair: self._ask(pair, connection),
+        )  # fmt: skip
         if not records:
-            return 0, b""
+            return start, b""
         runs = [
             Run(
                 column.topic, column.queue_id, column.first, column.offsets, column.sizes, column.codes, column.uniques,
@@ -125,8 +153,43 @@ class PlainLane:
         try:
             store.append_encoded(records, runs)
         except StoreNotWritable:
-            return 0, b""  # nothing was written; each of them is told why
+            return start, b""  # nothing was written; each of them is told why
+        if self._told:
+            self._tell(served, perf_counter_ns() - began)
         return end, answers
+
+    def _serves(self, handlers: Mapping[int, Handler]) -> bool:
+        """Whether its handlers are those that would serve; notes whom to tell of what it did."""
+        if any(handlers.get(code) is not handler for code, handler in self._before.items()) or not self._before:
+            self._before = {code: handlers.get(code) for code in self._own}
+            behind = {code: passed_by(handler) for code, handler in self._before.items()}
+            self._is_own = all(behind[code][0] == handler for code, handler in self._own.items())
+            self._told = {code: told for code, (_, told) in behind.items() if told}
+        return self._is_own
+
+    def _passing_of(self, connection: Connection) -> dict[tuple[bytes, str], bool]:
+        if self._generation != self._host.generation:
+            self._generation = self._host.generation
+            self._passing.clear()
+        return self._passing.setdefault(connection, {})
+
+    def _ask(self, pair: tuple[bytes, str], connection: Connection) -> bool:
+        passing = self._passing_of(connection)
+        if len(passing) >= MOST_PAIRS:
+            passing.clear()
+        group, topic = pair
+        passes = passing[pair] = self._host.sends_pass(group.decode("ascii"), topic, connection)
+        return passes
+
+    def _tell(self, served: Sequence[int], elapsed_ns: int) -> None:
+        """Let those hear of it that stand before the handlers; what it took is shared out by the number of requests."""
+        total = sum(served)
+        for (code, oneway), count in zip(COUNTED, served, strict=True):
+            for told in self._told.get(code, ()) if count else ():
+                try:
+                    told(code, oneway, count, elapsed_ns * count // total)
+                except Exception:
+                    logger.exception("whoever counts sends failed told=%r", told)  # they are stored all the same
 
     def _reply(
         self, opaque: int, binary: bool, offsets: Sequence[int], queue_id: int, queue_offset: int, unique: str | None

@@ -13,7 +13,7 @@ from verniermq.kernel.config import Configuration
 from verniermq.kernel.errors import ConfigError, MessageIllegal, PluginError, PluginMissing
 from verniermq.kernel.host import discovery
 from verniermq.kernel.host.builtin import BROKER_PLUGINS
-from verniermq.kernel.host.hookcall import guarded_test
+from verniermq.kernel.host.hookcall import ActivePlugin, guarded_test
 from verniermq.kernel.host.host import PluginHost
 from verniermq.kernel.maybe import in_turn, watched
 from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
@@ -40,6 +40,8 @@ class BrokerHost(PluginHost):
         self.guards: list[Guard] = []
         """What a request passes before it is served: the question of access, if a plugin answers it, and the others."""
         self.access_guard: Guard | None = None
+        self.generation = 0
+        """Another number each time that answers of :meth:`sends_pass` may have changed."""
 
     def load(self, configuration: Configuration, *, defaults: tuple[str, ...] = ()) -> None:  # type: ignore[override]
         super().load(configuration, defaults=defaults)
@@ -77,6 +79,7 @@ class BrokerHost(PluginHost):
         if self.access_guard is not None and self.calls(hookspecs.before_access):
             guards.insert(0, self.access_guard)
         self.guards[:] = guards
+        self.ask_again()
         concerned = frozenset[str]().union(*[call.concern.properties for call in self._before_append])
         self.concerned_properties = concerned | self._unserved | frozenset(REFUSED_PROPERTIES)
 
@@ -119,6 +122,22 @@ class BrokerHost(PluginHost):
             ),
         )
 
+    def sends_pass(self, group: str, topic: str, connection: Connection) -> bool:
+        """Whether plain sends of a peer need not be asked about one by one: all that would be asked or told say so."""
+        hooks = (hookspecs.before_access, hookspecs.before_request, hookspecs.request_served)
+        plugins = {call.plugin.name: call.plugin for hook in hooks for call in self.calls(hook)}
+        return all(_lets_pass(plugin, group, topic, connection) for plugin in plugins.values())
+
+    def ask_again(self) -> None:
+        """What plugins said in ``Registry.sends_pass`` may be true no longer."""
+        self.generation += 1
+
+    def give_settings(self, plugin: ActivePlugin, config: Any) -> None:
+        try:
+            super().give_settings(plugin, config)
+        finally:
+            self.ask_again()
+
     def compile_filter(self, subscription: Subscription) -> MessageFilter | None:
         """The filter of the first plugin that understands the subscription."""
         for call in tuple(self._compile_filter):
@@ -153,3 +172,13 @@ class BrokerHost(PluginHost):
     def reader_of(self, expression_type: str) -> str | None:
         """The built-in plugin that would understand a subscription, if it were active."""
         return next((name for name, one in self.others().items() if expression_type in one.expressions), None)
+
+
+def _lets_pass(plugin: ActivePlugin, group: str, topic: str, connection: Connection) -> bool:
+    if plugin.sends_pass is None or plugin.state != "active":
+        return False
+    try:
+        return plugin.sends_pass(group, topic, connection)
+    except Exception:
+        logger.exception("plugin failed plugin=%s sends_pass group=%s topic=%s", plugin.name, group, topic)
+        return False

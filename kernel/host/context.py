@@ -11,7 +11,8 @@ from verniermq.kernel.host.offers import Check, Metric, Page
 from verniermq.kernel.host.role import Role
 from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
 from verniermq.kernel.remoting.command import Command
-from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Handler, Interceptor
+from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Handler
+from verniermq.kernel.remoting.interceptor import Interceptor, ServedTogether
 from verniermq.kernel.requests import Access, Caller, Identity, Request
 from verniermq.kernel.tables.document import Document, TableFile
 
@@ -208,12 +209,16 @@ class Context:
         """
         return self._broker.server.connect_in_process(peername, identity, handlers)
 
-    def intercept(self, interceptors: Mapping[int, Interceptor]) -> Callable[[], None]:
+    def intercept(
+        self, interceptors: Mapping[int, Interceptor], served_together: ServedTogether | None = None
+    ) -> Callable[[], None]:
         """Stand before the handlers of some requests, from now on: ``interceptor(handler, request, connection)``.
 
+        :param served_together: for one that only counts: ``served_together(code, oneway, count, elapsed_ns)`` hears of
+            plain sends that were served together, and passed by the interceptor; without it none does
         :return: what takes the interceptors away again, the last ones first
         """
-        return self._broker.intercept(interceptors)
+        return self._broker.intercept(interceptors, served_together)
 
     # --- tables ----------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ class ActivePlugin:
     service_failures: int = 0
     service_scopes: list[anyio.CancelScope] = attrs.Factory(list)
     """Cancelled when the plugin is switched off."""
+    sends_pass: Callable[[str, str, Connection], bool] | None = None
+    """See ``Registry.sends_pass``."""
 
     @property
     def failures(self) -> int:

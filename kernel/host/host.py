@@ -207,8 +207,12 @@ class PluginHost:
         """
         changed = {name: attrs.evolve(self.active[name].config, **values) for name, values in changes.items()}
         for name, config in changed.items():
-            self.active[name].config = config
-            self.active[name].calls["settings_changed"](config)
+            self.give_settings(self.active[name], config)
+
+    def give_settings(self, plugin: ActivePlugin, config: Any) -> None:
+        """Let a plugin that takes other settings have them."""
+        plugin.config = config
+        plugin.calls["settings_changed"](config)
 
     def implementations(self, hook: str) -> list[HookCall]:
         """The same by the hook's name."""

@@ -17,7 +17,7 @@ from verniermq.kernel.errors import PluginError
 from verniermq.kernel.host.hookcall import ActivePlugin
 from verniermq.kernel.host.offers import Check, Metric, MetricKind, Page, PageContent, Sample, Value, check_metric
 from verniermq.kernel.remoting.command import request_name
-from verniermq.kernel.remoting.connection import Handler
+from verniermq.kernel.remoting.connection import Connection, Handler
 from verniermq.kernel.requests import Request, Undeclared
 from verniermq.kernel.tables.document import Document, Documents
 from verniermq.kernel.tables.jsonfile import JsonFile
@@ -85,6 +85,16 @@ class Registry:
         if code in self.handlers:
             raise PluginError(f"it registers two handlers for request {request_name(code)}")
         self.handlers[code] = (request, handler)
+
+    def sends_pass(self, passes: Callable[[str, str, Connection], bool]) -> None:
+        """Let plain sends pass by the plugin's ``before_access``, ``before_request`` and ``request_served`` unseen.
+
+        ``passes(group, topic, connection)`` is asked once for a peer, its producer group and a topic: whether the
+        plugin would neither refuse nor delay any plain send of them, nor want to hear of it. It is asked again after
+        settings or plugins changed, and when the plugin calls ``broker.hooks.ask_again()``. Without it, or where it
+        says no, the plugin is asked about each send.
+        """
+        self.plugin.sends_pass = passes
 
     def service(self, name: str, run: Callable[[], Awaitable[None]], *, master_only: bool = False) -> None:
         """Background work, from the start of the broker to its end. If it raises, it is logged, counted, and started

@@ -52,12 +52,10 @@ class SettingsWatcher:
             plugin = self.host.active[name]
             if config == plugin.config:
                 continue
-            call = plugin.calls.get("settings_changed")
-            if call is None:
+            if "settings_changed" not in plugin.calls:
                 logger.warning(
                     "[plugins.%s] in %s changed; it takes effect at the next start", name, changed.origin.file
                 )
                 continue
-            plugin.config = config
-            call(config)
+            self.host.give_settings(plugin, config)
             logger.info("settings changed plugin=%s", name)

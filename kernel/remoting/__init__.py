@@ -8,8 +8,9 @@ Read in this order: ``command`` (one request or answer), ``json_header`` and ``b
 from verniermq.kernel.remoting.address import parse_address
 from verniermq.kernel.remoting.client import connect
 from verniermq.kernel.remoting.command import Command, Piece, request_name
-from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler, Interceptor
+from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler
 from verniermq.kernel.remoting.frame import FrameDecoder
+from verniermq.kernel.remoting.interceptor import Intercepted, Interceptor, ServedTogether
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.listener import Listener
 from verniermq.kernel.remoting.server import RemotingServer
@@ -21,11 +22,13 @@ __all__ = [
     "FrameDecoder",
     "Guard",
     "Handler",
+    "Intercepted",
     "Interceptor",
     "Listener",
     "Piece",
     "RemotingLimits",
     "RemotingServer",
+    "ServedTogether",
     "connect",
     "parse_address",
     "request_name",

@@ -25,7 +25,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias, cast, final
+from typing import Any, Final, TypeAlias, cast, final
 
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import Busy, ConnectionLost, RequestRefused, RequestTimeout
@@ -34,6 +34,7 @@ from verniermq.kernel.message import unpack_host
 from verniermq.kernel.remoting.address import pack_peer
 from verniermq.kernel.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, Piece, request_name
 from verniermq.kernel.remoting.frame import FrameDecoder
+from verniermq.kernel.remoting.lane import Lane, Remainder
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.responses import Answered, ResponseTable
 from verniermq.kernel.remoting.turn import Turn
@@ -48,9 +49,6 @@ Handler: TypeAlias = Callable[[Command, "Connection"], Answer | Coroutine[Any, A
 Guard: TypeAlias = Callable[[Command, "Connection"], Awaitable[None] | None]
 """Asked before each handler. It raises ``RequestRefused``, or returns ``None``, or something to wait for."""
 
-Interceptor: TypeAlias = Callable[[Handler, Command, "Connection"], Answer | Coroutine[Any, Any, Answer]]
-"""Stands before a handler, which it may call."""
-
 Observer: TypeAlias = Callable[[Command, "Connection", Answer, Exception | None, int], object]
 """Told after each request: its answer, or what was raised, and how many nanoseconds it took."""
 
@@ -61,19 +59,6 @@ REQUESTS_PER_TURN: Final = 256
 LARGE: Final = 128 * 1024
 """Bytes of a chunk after which a peer is read no further in this turn: some loops read megabytes without a pause."""
 NO_HANDLERS: Final[Mapping[int, Handler]] = {}
-
-
-class Lane(Protocol):
-    """A quick way for some requests."""
-
-    @property
-    def codes(self) -> frozenset[int]:
-        """Those that it may serve."""
-        ...
-
-    def take(self, data: bytes, connection: Connection) -> tuple[int, bytes]:
-        """Serve the frames that ``data`` begins with: where the first one begins that is left, and what is answered."""
-        ...
 
 
 @final
@@ -146,6 +131,8 @@ class Connection:
         self._writable = asyncio.Event()
         self._requests: list[Command] = []
         """Decoded and not served yet."""
+        self._left = Remainder()
+        """Not decoded yet: it is behind a request that the lane could not serve."""
         self._waits = False
         """Its requests are served in a later turn, or when the peer has read the answers to earlier ones."""
         self._unsettled = False
@@ -224,6 +211,7 @@ class Connection:
         self._paused = False
         self._parts.clear()
         self._requests.clear()
+        self._left.clear()
         self._responses.connection_lost()
         self._writable.set()
         self._gone.set()
@@ -238,37 +226,56 @@ class Connection:
     def decode(self, data: bytes) -> None:
         """Turn bytes into requests, and into answers to ours."""
         if self.lane is not None:
-            data = self._through_lane(data)
+            if self._left:
+                data = self._left.rest() + data  # more came before the request ahead of it is served
+            elif not self._requests and not self._waits and not self._paused and self._last_code in self.lane.codes:
+                whole = self._decoder.join(data)
+                if whole is not None:
+                    self._left.begin(whole)
+                    data = self._through_lane()
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         requests = self._decoder.feed(data)
         self._requests = self._requests + requests if self._requests else requests
         if self._decoder.error is not None:
+            self._left.clear()
             self._unsettled = True
 
-    def _through_lane(self, data: bytes) -> bytes:
-        """Have the lane serve the requests that it can, up to the first other one; return what is left.
+    def _through_lane(self) -> bytes:
+        """Have the lane serve what it can of what is left; return what is for the decoder before it can go on.
 
-        Not before requests that wait, not for a peer that does not read, not past guards and observers, and not for one
-        whose last request was nothing for it.
+        Not for one whose last request was nothing for it.
         """
-        if (
-            self.lane is None or self._last_code not in self.lane.codes or self._requests or self._waits or self._paused
-            or self.closed or self._is_full or self.guards or self.observers
-        ):  # fmt: skip
-            return data
-        whole = self._decoder.join(data)
-        if whole is None:
-            return data
-        end, answers = self.lane.take(whole, self)
-        if answers:
-            self._parts.append(answers)
-            self._turn.answered += len(answers)
-            self._flush_soon(len(answers))
-        return whole[end:]
+        if self.lane is not None and self._last_code in self.lane.codes and not self._is_full:
+            answers = self._left.try_lane(self.lane, self)
+            if answers:
+                self._parts.append(answers)
+                self._turn.answered += len(answers)
+                self._flush_soon(len(answers))
+        return self._left.piece()
+
+    def _serve_left(self) -> None:
+        """Go on behind a request that the lane could not serve, which is served now."""
+        while self._left:
+            if self._requests or self._paused or self.closed or self._turn.is_full:
+                self._feed(self._left.rest())
+                self._unsettled = True
+                return
+            self._feed(self._through_lane())
+            self._serve_decoded()
 
     def serve(self) -> None:
         """Answer the requests, onto what is written when the turn ends. Each message comes through here."""
         if self._waits:
             return
+        self._serve_decoded()
+        if self._left:
+            self._serve_left()
+        if self._unsettled:
+            self._settle()
+
+    def _serve_decoded(self) -> None:
         requests = self._requests
         if len(requests) <= REQUESTS_PER_TURN or not self.accepted:
             self._requests = []
@@ -314,8 +321,6 @@ class Connection:
         if size:
             self._turn.answered += size
             self._flush_soon(size)
-        if self._unsettled:
-            self._settle()
 
     def _leave_after(self, last: Command, requests: list[Command]) -> None:
         """Keep those that come after the last one served."""
@@ -324,6 +329,8 @@ class Connection:
 
     def wait(self) -> None:
         """Leave all requests to a later turn: others got enough answers in this one."""
+        if self._left:
+            self._feed(self._left.rest())
         self._unsettled = True
         self._settle()
 

@@ -25,8 +25,9 @@ import attrs
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import ListenFailed, RequestRefused
 from verniermq.kernel.remoting.command import Command
-from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Guard, Handler, Lane, Observer
+from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Guard, Handler, Observer
 from verniermq.kernel.remoting.inprocess import connect_in_process
+from verniermq.kernel.remoting.lane import Lane
 from verniermq.kernel.remoting.limits import RemotingLimits
 from verniermq.kernel.remoting.listener import Listener
 from verniermq.kernel.remoting.turn import Turn

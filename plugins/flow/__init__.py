@@ -83,6 +83,7 @@ class Plugin:
 
     def setup(self, registry: Registry) -> None:
         registry.handler(RequestCode.GET_FLOW_FIGURES, self._answer_figures)
+        registry.sends_pass(self._sends_pass)
         registry.service("sample the machine", self._sample)
 
     @hookimpl
@@ -111,6 +112,10 @@ class Plugin:
     @hookimpl
     def request_served(self, request: Command, answer: Command | None, error: Exception | None) -> None:
         self._gates.leave(request, answer, error)
+
+    def _sends_pass(self, group: str, topic: str, connection: Connection) -> bool:
+        """No rule is about such sends. Which client it is may be known later, so rules about clients are about all."""
+        return not self.engine.limits_clients and not self._gates.limits_sends(group, topic)
 
     @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:

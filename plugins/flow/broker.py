@@ -96,6 +96,10 @@ class RequestGates:
         client = self._client(code, group, connection) if engine.limits_clients else ""
         return engine.gate(group, topic, client, _name(code))
 
+    def limits_sends(self, group: str, topic: str) -> bool:
+        """Whether a rule other than those about clients is about sends of a group to a topic."""
+        return any(self.engine.gate(group, topic, request=_name(code)) is not None for code in SENDS)
+
     def _client(self, code: int, group: str, connection: Connection) -> str:
         """The client's id, or its address as long as no heartbeat told the id."""
         clients = self._broker.clients

@@ -41,10 +41,11 @@ class Counting:
         one.broker.server.lane = self
         one.connect()
 
-    def take(self, data: bytes, connection: Any) -> tuple[int, bytes]:
-        end, answers = self._lane.take(data, connection)
-        self.bytes += end
-        self.given += len(data)
+    def take(self, data: bytes, start: int, connection: Any) -> tuple[int, bytes]:
+        end, answers = self._lane.take(data, start, connection)
+        self.bytes += end - start
+        if start == 0:
+            self.given += len(data)
         return end, answers
 
 
