@@ -10,6 +10,7 @@ entry points, ours as well as other packages'::
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any, Final
 
 import click
@@ -26,14 +27,22 @@ OWN: Final = {
     "plugin": "verniermq.cli.template:plugin",
     "cluster": "verniermq.cli.cluster:cluster",
     "health": "verniermq.cli.cluster:health",
-    "topic": "verniermq.cli.client:topic",
+    "top": "verniermq.cli.top:top",
+    "topic": "verniermq.cli.topics:topic",
     "group": "verniermq.cli.groups:group",
-    "send": "verniermq.cli.client:send",
-    "tail": "verniermq.cli.client:tail",
+    "send": "verniermq.cli.send:send",
+    "tail": "verniermq.cli.tail:tail",
+    "bench": "verniermq.cli.bench:bench",
     "store": "verniermq.cli.store:store",
+    "context": "verniermq.cli.contexts:context",
     "completion": "verniermq.cli.completion:completion",
 }
 """Name → where it is; imported when the command is used."""
+
+LOCAL: Final = frozenset(
+    {"broker", "config", "plugins", "plugin", "store", "context", "completion", "namesrv", "proxy", "compact"}
+)
+"""What is not about a cluster that a context could name."""
 
 
 def commands() -> dict[str, str]:
@@ -80,9 +89,40 @@ class _Commands(click.Group):
             ctx.exit(2)
 
 
+def choose_context(context: click.Context, name: str | None) -> None:
+    """Let commands be about a cluster that has a name. It is as if its address stood in ``VERNIERMQ_NAMESRV``.
+
+    One that is named goes before the environment; one that was only selected goes behind it.
+
+    Raises:
+        ContextError: there is none of that name.
+    """
+    is_addressed = bool(os.environ.get("VERNIERMQ_NAMESRV") or os.environ.get("NAMESRV_ADDR"))
+    if context.invoked_subcommand in LOCAL or (is_addressed and not name):
+        return
+    from verniermq.cli.contextfile import Contexts, default_path
+
+    if not name and not default_path().exists():
+        return
+    known = Contexts.load()
+    if name or known.current:
+        context.obj = known.get(name or known.current)
+        before = os.environ.get("VERNIERMQ_NAMESRV")
+        os.environ["VERNIERMQ_NAMESRV"] = context.obj.namesrv
+
+        @context.call_on_close
+        def restore() -> None:
+            if before is None:
+                del os.environ["VERNIERMQ_NAMESRV"]
+            else:
+                os.environ["VERNIERMQ_NAMESRV"] = before
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="verniermq", prog_name="verniermq")
-def main() -> None:
+@click.option("--context", "context_name", metavar="NAME", envvar="VERNIERMQ_CONTEXT", help="The cluster of this name.")
+@click.pass_context
+def main(context: click.Context, context_name: str | None) -> None:
     """VernierMQ: a message broker that speaks Apache RocketMQ's protocol and writes its files.
 
     Start one, then try it in another terminal:
@@ -92,3 +132,4 @@ def main() -> None:
       verniermq send greetings "hello"
       verniermq tail greetings --from-start
     """
+    choose_context(context, context_name)

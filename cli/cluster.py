@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from verniermq.cli.client import json_option, namesrv_option, run, table
+from verniermq.cli.client import connection, json_option, namesrv_option, run, table
 from verniermq.client.admin import Admin, BrokerStatus
 from verniermq.client.consumer.pull import PullConsumer
 from verniermq.client.errors import ClientError
@@ -45,7 +45,7 @@ def cluster(ctx: click.Context, namesrv: str, as_json: bool) -> None:
         return
 
     async def work() -> list[BrokerStatus]:
-        async with Admin(namesrv=namesrv) as admin:
+        async with Admin(**connection(namesrv)) as admin:
             return await admin.broker_statuses()
 
     found = run(work)
@@ -67,7 +67,7 @@ def _show(found: list[BrokerStatus]) -> None:
     table(["broker", "role", "address", "version", "in/s", "out/s", "disk", "up"], [
         [
             one.name, one.role, one.address, one.figures.get("brokerVersionDesc", "no answer"),
-            f"{one.rate('putTps'):.1f}", f"{one.rate('getTransferredTps'):.1f}", _disk(one), _uptime(one),
+            f"{one.rate('putTps'):.1f}", f"{one.rate('getTransferredTps'):.1f}", disk_text(one), uptime_text(one),
         ]
         for one in found
     ])  # fmt: skip
@@ -83,12 +83,12 @@ def _facts(one: BrokerStatus) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _disk(one: BrokerStatus) -> str:
+def disk_text(one: BrokerStatus) -> str:
     ratio = one.figures.get("commitLogDiskRatio")
     return "-" if ratio is None else f"{float(ratio):.0%}"
 
 
-def _uptime(one: BrokerStatus) -> str:
+def uptime_text(one: BrokerStatus) -> str:
     started = int(one.figures.get("bootTimestamp") or 0)
     return "-" if not started else format_duration(float(max(1, round(time.time() - started / 1000))))
 
@@ -110,12 +110,12 @@ def health(namesrv: str, as_json: bool, topic: str | None) -> None:
     async def work() -> None:
         for address in namesrv.split(";"):
             try:
-                async with Admin(namesrv=address) as admin:
+                async with Admin(**connection(address)) as admin:
                     brokers = await admin.brokers()
                 note(f"name server {address}", "" if brokers else "it knows no broker")
             except VernierMQError as error:
                 note(f"name server {address}", str(error))
-        async with Admin(namesrv=namesrv) as admin:
+        async with Admin(**connection(namesrv)) as admin:
             for one in await admin.broker_statuses():
                 note(f"broker {one.name} {one.role} {one.address}", one.trouble)
         if topic is not None:
@@ -123,9 +123,9 @@ def health(namesrv: str, as_json: bool, topic: str | None) -> None:
 
     async def trial(name: str) -> None:
         started = time.perf_counter()
-        async with Producer("verniermq-health", namesrv=namesrv) as producer:
+        async with Producer("verniermq-health", **connection(namesrv)) as producer:
             sent = await producer.send(Message(name, b"verniermq health"))
-        async with PullConsumer(namesrv=namesrv) as consumer:
+        async with PullConsumer(**connection(namesrv)) as consumer:
             read = await consumer.pull(sent.queue, sent.queue_offset, wait=TRIAL_SECONDS)
         if sent.message_id not in [message.message_id for message in read.messages]:
             raise ClientError(f"the message {sent.message_id} was sent to {name} and not found again")

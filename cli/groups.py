@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import click
 
-from verniermq.cli.client import json_option, namesrv_option, run, table
+from verniermq.cli.client import (
+    confirm,
+    connection,
+    dry_run_option,
+    json_option,
+    namesrv_option,
+    run,
+    table,
+    yes_option,
+)
 from verniermq.cli.moments import Position, parse_position
 from verniermq.client.admin import Admin
 from verniermq.client.admin.progress import GroupProgress
 from verniermq.client.errors import ClientError
 from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX, MessageQueue, format_duration, parse_duration
-
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 
 
 @click.group()
@@ -44,8 +49,8 @@ def list_groups(namesrv: str, as_json: bool, show_all: bool) -> None:
     """Show the groups with their members and their lag, the one furthest behind first."""
 
     async def work() -> list[GroupProgress]:
-        async with Admin(namesrv=namesrv) as admin:
-            names = [name for name in await admin.groups() if show_all or not _is_brokers_own(name)]
+        async with Admin(**connection(namesrv)) as admin:
+            names = [name for name in await admin.groups() if show_all or not is_brokers_own(name)]
             return [await admin.group_progress(name) for name in names]
 
     found = sorted(run(work), key=lambda one: (-one.lag, one.group))
@@ -54,7 +59,7 @@ def list_groups(namesrv: str, as_json: bool, show_all: bool) -> None:
             click.echo(json.dumps(_summary(one)))
         return
     table(["group", "members", "lag", "behind", "rate/s", "topics"], [
-        [one.group, str(one.members), str(one.lag), _age(one.behind_ms), f"{one.rate:.1f}", ", ".join(one.topics)]
+        [one.group, str(one.members), str(one.lag), age_text(one.behind_ms), f"{one.rate:.1f}", ", ".join(one.topics)]
         for one in found
     ])  # fmt: skip
     if not found:
@@ -117,7 +122,7 @@ def check_group(
 
 def _progress(namesrv: str, name: str) -> GroupProgress:
     async def work() -> GroupProgress:
-        async with Admin(namesrv=namesrv) as admin:
+        async with Admin(**connection(namesrv)) as admin:
             await _must_exist(admin, name)
             return await admin.group_progress(name)
 
@@ -174,7 +179,7 @@ def reset_group(
     to = parse_position(place)
 
     async def plan() -> tuple[GroupProgress, dict[MessageQueue, tuple[int, int]]]:
-        async with Admin(namesrv=namesrv) as admin:
+        async with Admin(**connection(namesrv)) as admin:
             await _must_exist(admin, name)
             return await admin.group_progress(name), await _planned(admin, name, topic, to, queue_id)
 
@@ -187,7 +192,7 @@ def reset_group(
     confirm(f"move group {name} in topic {topic}?", yes)
 
     async def work() -> None:
-        async with Admin(namesrv=namesrv) as admin:
+        async with Admin(**connection(namesrv)) as admin:
             await admin.set_offsets(name, {queue: after for queue, (_, after) in moves.items()})
 
     run(work)
@@ -247,7 +252,7 @@ def clone_group(
     confirm(f"set the offsets of group {target}?", yes)
 
     async def work() -> None:
-        async with Admin(namesrv=namesrv) as admin:
+        async with Admin(**connection(namesrv)) as admin:
             if target not in await admin.groups():
                 await admin.create_group(target)
             await admin.set_offsets(target, {row.queue: row.committed for row in rows})
@@ -276,7 +281,7 @@ def delete_group(name: str, keep_offsets: bool, namesrv: str, as_json: bool, yes
     confirm(f"delete group {name}?", yes)
 
     async def work() -> None:
-        async with Admin(namesrv=namesrv) as admin:
+        async with Admin(**connection(namesrv)) as admin:
             await admin.delete_group(name, with_offsets=not keep_offsets)
 
     run(work)
@@ -286,27 +291,18 @@ def delete_group(name: str, keep_offsets: bool, namesrv: str, as_json: bool, yes
 # --- shared ----------------------------------------------------------------------------------
 
 
-def confirm(question: str, yes: bool) -> None:
-    """Ask before something is changed; where nobody can answer, ``--yes`` has to."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} nobody is here to ask; say --yes")
-    click.confirm(question, abort=True)
-
-
-def _is_brokers_own(name: str) -> bool:
+def is_brokers_own(name: str) -> bool:
     return name.startswith(("CID_RMQ_SYS_", "CID_ONS", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_")) or (
         name in ("SCHEDULE_CONSUMER", "__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", DEAD_LETTER_PREFIX)
     )
 
 
-def _age(milliseconds: int) -> str:
+def age_text(milliseconds: int) -> str:
     return "-" if milliseconds <= 0 else format_duration(float(max(1, milliseconds // 1000)))
 
 
 def _behind(found: GroupProgress) -> str:
-    return f"{_age(found.behind_ms)} behind" if found.behind_ms > 0 else "not behind"
+    return f"{age_text(found.behind_ms)} behind" if found.behind_ms > 0 else "not behind"
 
 
 def _time(milliseconds: int) -> str:

@@ -42,13 +42,25 @@ def parse_position(text: str) -> Position:
     if _OFFSET.fullmatch(text):
         return Position(number=int(text), relative=text[0] in "+-")
     try:
-        return Position(round(datetime.fromisoformat(text).timestamp() * 1000))
-    except ValueError:
-        pass
-    try:
-        return Position(round((time() - parse_duration(text)) * 1000))
-    except (ValueError, ConfigError):
+        return Position(parse_moment(text))
+    except ClientError:
         raise ClientError(
             f"{text!r} is no place; write start, end, 2h for two hours ago, 2026-03-01T12:30, "
             "an offset such as 4711, or +100 and -100"
         ) from None
+
+
+def parse_moment(text: str) -> int:
+    """``2h`` or ``2026-03-01T12:30`` as milliseconds since 1970.
+
+    Raises:
+        ClientError: it is no time.
+    """
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        pass
+    try:
+        return round((time() - parse_duration(text)) * 1000)
+    except (ValueError, ConfigError):
+        raise ClientError(f"{text!r} is no time; write 2h for two hours ago, or 2026-03-01T12:30") from None

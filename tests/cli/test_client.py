@@ -48,14 +48,20 @@ def test_topics_are_created_listed_and_deleted(place: Place) -> None:
     created = run(place, "topic", "create", name, "--queues", "3")
     table = run(place, "topic", "list")
     lines = [json.loads(line) for line in run(place, "topic", "list", "--json").output.splitlines()]
-    deleted = run(place, "topic", "delete", name)
+    asked = run(place, "topic", "delete", name)
+    planned = run(place, "topic", "delete", name, "--dry-run")
+    still = run(place, "topic", "list")
+    deleted = run(place, "topic", "delete", name, "--yes")
     without = run(place, "topic", "list")
 
     assert created.output == f"topic {name} has 3 queues on broker-a\n"
     assert name in table.output
     assert "TBW102" not in table.output
     assert {"topic": name, "queues": 3, "perm": 6, "brokers": ["broker-a"]} in lines
-    assert deleted.output == f"topic {name} is deleted\n"
+    plan = f"topic {name}: 0 messages in 3 queues on broker-a; consumed by no group\n"
+    assert (asked.exit_code, "say --yes" in asked.output, planned.output) == (2, True, plan)
+    assert name in still.output
+    assert deleted.output == f"{plan}topic {name} is deleted\n"
     assert name not in without.output
 
 

@@ -1,0 +1,170 @@
+"""``verniermq topic``: list, show, create and delete topics. Works on Apache's brokers too."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import click
+
+from verniermq.cli.client import (
+    confirm,
+    connection,
+    dry_run_option,
+    json_option,
+    namesrv_option,
+    run,
+    table,
+    yes_option,
+)
+from verniermq.client.admin import Admin, TopicInfo, TopicQueue
+from verniermq.client.errors import NoRoute
+from verniermq.kernel import is_system_topic
+from verniermq.protocol.topics import MESSAGE_TYPE
+
+MESSAGE_TYPES = ("normal", "fifo", "delay", "transaction", "priority", "mixed")
+
+
+@click.group()
+def topic() -> None:
+    """List, show, create and delete topics."""
+
+
+@topic.command("list")
+@namesrv_option
+@json_option
+@click.option("--all", "show_all", is_flag=True, help="With the topics that brokers keep for themselves.")
+def list_topics(namesrv: str, as_json: bool, show_all: bool) -> None:
+    """Show the topics that the name server knows."""
+
+    async def work() -> list[dict[str, Any]]:
+        async with Admin(**connection(namesrv)) as admin:
+            found = []
+            system = await system_names(admin)
+            for name in await admin.topics():
+                if not show_all and is_brokers_own_topic(name, system):
+                    continue
+                try:
+                    info = await admin.topic(name)
+                except NoRoute:
+                    continue  # deleted between the two questions
+                found.append({"topic": name, "queues": info.queues, "perm": info.perm, "brokers": list(info.brokers)})
+            return found
+
+    rows = run(work)
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+        return
+    table(["topic", "queues", "permission", "brokers"], [
+        [row["topic"], str(row["queues"]), permission(row["perm"]), ", ".join(row["brokers"])] for row in rows
+    ])  # fmt: skip
+    if not rows:
+        click.echo(f"no topics at {namesrv}; create one with: verniermq topic create NAME --namesrv {namesrv}")
+
+
+@topic.command("create")
+@click.argument("name")
+@namesrv_option
+@json_option
+@click.option("--queues", "-q", type=click.IntRange(1, 65536), default=8, show_default=True)
+@click.option("--perm", type=click.IntRange(0, 7), default=6, show_default=True, help="2 write, 4 read, 6 both.")
+@click.option("--order", is_flag=True, help="Mark it as an order topic.")
+@click.option(
+    "--type", "kind", type=click.Choice(MESSAGE_TYPES, case_sensitive=False),
+    help="What messages it is for; gRPC clients may send no others.",
+)  # fmt: skip
+def create_topic(
+    name: str, namesrv: str, as_json: bool, queues: int, perm: int, order: bool, kind: str | None
+) -> None:  # fmt: skip
+    """Create a topic, or change it if it exists."""
+    attributes = {MESSAGE_TYPE: kind.upper()} if kind is not None else None
+
+    async def work() -> list[str]:
+        async with Admin(**connection(namesrv)) as admin:
+            await admin.create_topic(name, queues=queues, perm=perm, order=order, attributes=attributes)
+            return list((await admin.topic(name)).brokers)
+
+    brokers = run(work)
+    if as_json:
+        click.echo(json.dumps({"topic": name, "queues": queues, "perm": perm, "brokers": brokers}))
+    else:
+        click.echo(f"topic {name} has {queues} queues on {', '.join(brokers)}")
+
+
+@topic.command("show")
+@click.argument("name")
+@namesrv_option
+@json_option
+def show_topic(name: str, namesrv: str, as_json: bool) -> None:
+    """Show the queues of a topic, what they hold, and which groups consume it."""
+
+    async def work() -> tuple[TopicInfo, list[TopicQueue], list[str]]:
+        async with Admin(**connection(namesrv)) as admin:
+            return await admin.topic(name), await admin.topic_queues(name), await admin.groups_of(name)
+
+    info, queues, groups = run(work)
+    if as_json:
+        rows = [
+            {"broker": row.queue.broker_name, "queue": row.queue.queue_id, "first": row.first, "end": row.end,
+             "last_ms": row.last_ms} for row in queues
+        ]  # fmt: skip
+        click.echo(json.dumps({"topic": name, "perm": info.perm, "groups": groups, "queues": rows}))
+        return
+    messages = sum(row.end - row.first for row in queues)
+    click.echo(f"topic {name}: {len(queues)} queues, {permission(info.perm)}, {messages} messages")
+    click.echo(f"groups: {', '.join(groups) or 'none'}")
+    table(["broker", "queue", "first", "end", "messages", "last stored"], [
+        [row.queue.broker_name, str(row.queue.queue_id), str(row.first), str(row.end), str(row.end - row.first),
+         _moment(row.last_ms)] for row in queues
+    ])  # fmt: skip
+
+
+def _moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000).isoformat(" ", "seconds") if milliseconds > 0 else "-"
+
+
+@topic.command("delete")
+@click.argument("name")
+@namesrv_option
+@json_option
+@yes_option
+@dry_run_option
+def delete_topic(name: str, namesrv: str, as_json: bool, yes: bool, dry_run: bool) -> None:
+    """Delete a topic and its messages. What would be lost is shown first, and asked about."""
+
+    async def plan() -> tuple[TopicInfo, int, list[str]]:
+        async with Admin(**connection(namesrv)) as admin:
+            info = await admin.topic(name)
+            messages = sum(high - low for low, high in (await admin.topic_offsets(name)).values())
+            return info, messages, await admin.groups_of(name)
+
+    info, messages, groups = run(plan)
+    what = f"topic {name}: {messages} messages in {info.queues} queues on {', '.join(info.brokers)}"
+    click.echo(f"{what}; consumed by {', '.join(groups) or 'no group'}", err=as_json)
+    if dry_run:
+        return
+    confirm(f"delete topic {name} and its messages?", yes)
+
+    async def work() -> None:
+        async with Admin(**connection(namesrv)) as admin:
+            await admin.delete_topic(name)
+
+    run(work)
+    click.echo(json.dumps({"topic": name, "deleted": True}) if as_json else f"topic {name} is deleted")
+
+
+async def system_names(admin: Admin) -> set[str]:
+    """Topics that brokers have before anybody creates one, named after themselves."""
+    clusters = await admin.clusters()
+    return {*clusters, *chain(*clusters.values()), *(f"{cluster}_REPLY_TOPIC" for cluster in clusters)}
+
+
+def is_brokers_own_topic(name: str, system: set[str]) -> bool:
+    return name in system or name.startswith("%") or is_system_topic(name)
+
+
+def permission(perm: int) -> str:
+    return {2: "write", 4: "read", 6: "read, write", 7: "read, write, inherit"}.get(perm, str(perm))
