@@ -56,7 +56,11 @@ types: $(DEV) build/types/verniermq  ## Type-check alone
 # Other people's servers take their time on a busy machine, and a test's patience ends; a defect fails twice.
 interop: AGAIN = 1
 interop: $(DEV) ## Drive a broker with the real Java, Go and Node clients
-	@$(call TESTED,tests/interop,interop)
+	@$(call TESTED,tests/interop --ignore=tests/interop/test_rust.py,interop)
+
+# Compiling the Rust client's crates takes as long as a third of the others' tests.
+interop-rust: $(DEV) ## Drive a broker with the Rust client (wants cargo, and minutes)
+	@$(BIN)/python -m pytest tests/interop/test_rust.py
 
 MINUTES ?= 10
 KINDS   ?= all

@@ -1,8 +1,9 @@
 """Builds the drivers and fetches Apache's jars, each once, under ``build/interop/``.
 
 Every client comes unmodified from its own package manager, at the version pinned in ``java/pom.xml`` (and
-below, for the older one), ``go/go.mod`` and ``node/package.json``. A folder is built again when anything
-in its sources changed. A missing toolchain fails the test: a skipped client would look like a working one.
+below, for the older one), ``go/go.mod``, ``node/package.json`` and ``rust/Cargo.toml``. A folder is built
+again when anything in its sources changed. A missing toolchain fails the test: a skipped client would look
+like a working one.
 """
 
 from __future__ import annotations
@@ -66,16 +67,26 @@ def java_driver(client: str, jvm: Sequence[str]) -> tuple[str, ...]:
 
 
 @functools.cache
-def spring_command() -> tuple[str, ...]:
-    """Build the program around ``rocketmq-spring`` if needed and return what to put before its options."""
+def spring_command(program: str) -> tuple[str, ...]:
+    """Build a Spring program if needed, ``spring`` or ``springstream``, and return what to put before its options."""
 
     def build(target: Path) -> None:
-        run_tool("mvn", "-B", "-q", "compile", f"-Ddriver.build={target}", cwd=HERE / "spring")
+        run_tool("mvn", "-B", "-q", "compile", f"-Ddriver.build={target}", cwd=HERE / program)
 
-    built = built_once("spring", HERE / "spring", build)
+    built = built_once(program, HERE / program, build)
     classpath = f"{built}/classes{os.pathsep}{built}/lib/*"
-    options = ("-Xmx256m", "-cp", classpath, "verniermq.interop.spring.Main")
-    return java_command(*options, home=BUILD / "home" / "spring")
+    options = ("-Xmx256m", "-cp", classpath, f"verniermq.interop.{program}.Main")
+    return java_command(*options, home=BUILD / "home" / program)
+
+
+@functools.cache
+def rust_command() -> tuple[str, ...]:
+    """Build the program around the Rust client if needed, in minutes, and return what to put before its options."""
+
+    def build(target: Path) -> None:
+        run_tool("cargo", "build", "--locked", "--quiet", "--target-dir", str(target), cwd=HERE / "rust")
+
+    return (str(built_once("rust", HERE / "rust", build) / "debug" / "driver"),)
 
 
 def _go_driver() -> tuple[str, ...]:
@@ -114,7 +125,7 @@ def built_once(name: str, sources: Path, build: Callable[[Path], None], variant:
 def _fingerprint(sources: Path, variant: str) -> str:
     digest = hashlib.sha256(variant.encode())
     for path in sorted(sources.rglob("*")):
-        if path.is_file() and "node_modules" not in path.parts:
+        if path.is_file() and not {"node_modules", "__pycache__"} & set(path.parts):
             digest.update(str(path.relative_to(sources)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
