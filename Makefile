@@ -12,8 +12,9 @@ PINNED := constraints.txt
 FOLDERS := kernel protocol plugins client cli testing contrib
 # As long as all the other tests together.
 HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
+INTEROP_FOLDERS := $(patsubst %,tests/interop/%,allocate celery filter grpc spark)
 
-.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop campaign repeats explore bench kernel-size constraints clean
+.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-folders interop-files interop-rust campaign repeats explore bench kernel-size constraints clean
 
 help:            ## List the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,10 +54,16 @@ check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports 
 types: $(DEV) build/types/verniermq  ## Type-check alone
 	@$(BIN)/mypy
 
-# Other people's servers take their time on a busy machine, and a test's patience ends; a defect fails twice.
-interop: AGAIN = 1
+# Most of these tests wait for other people's servers, so two run at a time. A server takes its time on a busy machine, and
+# a test's patience ends; a defect fails twice.
 interop: $(DEV) ## Drive a broker with the real Java, Go and Node clients
-	@$(call TESTED,tests/interop --ignore=tests/interop/test_rust.py,interop)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target AGAIN=1 interop-folders interop-files
+
+interop-folders: $(DEV)
+	@$(call TESTED,$(INTEROP_FOLDERS),interop-folders)
+
+interop-files: $(DEV)
+	@$(call TESTED,tests/interop --ignore=tests/interop/test_rust.py $(INTEROP_FOLDERS:%=--ignore=%),interop-files)
 
 # Compiling the Rust client's crates takes as long as a third of the others' tests.
 interop-rust: $(DEV) ## Drive a broker with the Rust client (wants cargo, and minutes)
