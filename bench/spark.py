@@ -42,7 +42,7 @@ from verniermq.contrib.arrow.decode import decode_columns
 from verniermq.contrib.arrow.progress import ExportProgress
 from verniermq.contrib.arrow.schema import COLUMNS, ddl
 from verniermq.contrib.spark.batches import write_messages
-from verniermq.contrib.spark.export import Export, run
+from verniermq.contrib.spark.export import SparkExport, run
 from verniermq.contrib.spark.session import session
 from verniermq.kernel import Command
 from verniermq.kernel.loop import backend_options
@@ -188,7 +188,7 @@ class Exports:
     """Exports of the whole topic, each into a new folder."""
 
     def __init__(self, name_server: str, rows: int, folder: Path) -> None:
-        self._what = Export(out="", name_server=name_server, topics=("rows",), batch_rows=rows)
+        self._what = SparkExport(out="", name_server=name_server, topics=("rows",), batch_rows=rows)
         self._rows = rows
         self._folders = (folder / f"export-{number}" for number in count())
 

@@ -5,7 +5,7 @@
     metadata      {"id": "1f0c2d3e-…"}             of the export, for good
     offsets/7     v1 | {…} | {"orders": {"broker-a": {"0": 501}}}     where batch 7 ends; written before it runs
     commits/7     v1 | {…}                         batch 7 is done; written after it
-    first         {"orders": …}                    where batch 0 begins; Spark has no such file, and finds it out anew
+    first         {"orders": …}                    where batch 0 begins; Spark has no such file, and is told each time
 
 A batch with offsets and without a commit was cut short: it runs again, from the same offset to the same offset.
 """
@@ -79,7 +79,7 @@ class ExportCheckpoint:
 
     def batch(self, number: int) -> ExportBatch:
         """A batch that began."""
-        start = self._first() if number == 0 else self._offsets(number - 1)
+        start = (self.first() or {}) if number == 0 else self._offsets(number - 1)
         return ExportBatch(self.id, number, start, self._offsets(number))
 
     def reached(self) -> Offsets | None:
@@ -91,7 +91,7 @@ class ExportCheckpoint:
         """Note the next batch, before anything of it is written."""
         number = self._newest("offsets") + 1
         if number == 0:
-            self._write(self._folder / "first", json.dumps(as_json(start)))
+            self.note_first(start)
         about = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}}
         lines = (VERSION, json.dumps(about), json.dumps(as_json(end)))
         self._write(self._folder / "offsets" / str(number), "\n".join(lines))
@@ -113,10 +113,19 @@ class ExportCheckpoint:
     def _newest(self, part: str) -> int:
         return max(self._numbers(part), default=-1)
 
-    def _first(self) -> Offsets:
-        """Where batch 0 begins. Spark does not note it: then it is where the queues begin."""
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a batch is done, or was begun after the first."""
+        return self._newest("commits") >= 0 or self._newest("offsets") > 0
+
+    def note_first(self, start: Offsets) -> None:
+        """Note where batch 0 begins."""
+        self._write(self._folder / "first", json.dumps(as_json(start)))
+
+    def first(self) -> Offsets | None:
+        """Where batch 0 begins; ``None`` where nothing noted it, as in exports of earlier versions."""
         path = self._folder / "first"
-        return from_json(self._parsed(path, path.read_text())) if path.exists() else {}
+        return from_json(self._parsed(path, path.read_text())) if path.exists() else None
 
     def _offsets(self, number: int) -> Offsets:
         path = self._folder / "offsets" / str(number)

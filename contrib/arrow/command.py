@@ -17,6 +17,16 @@ from verniermq.kernel.config.units import parse_duration, parse_size
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 ON_ERROR = ("table", "skip", "stop")
 
+typed_option = click.option(
+    "--typed",
+    multiple=True,
+    metavar="TOPIC=FILE",
+    help="The schema of a topic's bodies: FILE.avsc, FILE.desc#MESSAGE, or columns as in SQL for JSON.",
+)
+on_error_option = click.option(
+    "--on-error", type=click.Choice(ON_ERROR), default="table", show_default=True, help="Of bodies that do not fit."
+)
+
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
@@ -31,15 +41,8 @@ ON_ERROR = ("table", "skip", "stop")
 @click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all but the brokers' own]")
 @click.option("--catalog", default="", help="Of Iceberg: a name in .pyiceberg.yaml.  [default: OUT/catalog.db]")
 @click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")
-@click.option(
-    "--typed",
-    multiple=True,
-    metavar="TOPIC=FILE",
-    help="The schema of a topic's bodies: FILE.avsc, FILE.desc#MESSAGE, or columns as in SQL for JSON.",
-)
-@click.option(
-    "--on-error", type=click.Choice(ON_ERROR), default="table", show_default=True, help="Of bodies that do not fit."
-)
+@typed_option
+@on_error_option
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
 @click.option("--batch-rows", default=1_000_000, show_default=True, help="The most messages in one batch.")
@@ -72,14 +75,20 @@ def export(
         group=group,
         fail_on_data_loss=not skip_lost,
         tables=not no_tables,
-        typed=_typed(typed, on_error),
+        typed=typed_topics(typed, on_error),
         on_error=on_error,
     )
     with ExportProgress(Console()) as progress:
         run(what, progress)
 
 
-def _typed(given: tuple[str, ...], on_error: str) -> dict[str, ValueOptions]:
+def typed_topics(given: tuple[str, ...], on_error: str) -> dict[str, ValueOptions]:
+    """What ``--typed`` says, topic by topic.
+
+    Raises:
+        NoArrow: pyarrow is not installed.
+        BadOption: a text or a schema is wrong.
+    """
     if not given:
         return {}
     try:

@@ -164,7 +164,7 @@ class ExportJob:
                 self.progress.skipped(skipped)
         rows = sum(found.values())
         lag = sum(max(0, stop - batch.end.get(queue, 0)) for queue, stop in target.items())
-        self.progress.batch(BatchDone(batch.number, rows, rows / max(0.001, time.monotonic() - started), lag))
+        self.progress.batch(BatchDone(batch.number, rows, time.monotonic() - started, lag))
         self._publish(batch.end)
 
     def _write_messages(

@@ -22,10 +22,19 @@ class BatchDone:
 
     number: int
     rows: int
-    rate: float
-    """Rows a second."""
+    seconds: float
+    """How long it took, all in all."""
     lag: int
     """Messages that were there and are not in it, nor in one before it."""
+
+    @property
+    def rate(self) -> float:
+        """Rows a second."""
+        return self.rows / max(0.001, self.seconds)
+
+    def __str__(self) -> str:
+        rows = f"{self.rows:,} rows in {self.seconds:.1f} s"
+        return f"batch {self.number}: {rows}, {self.rate:,.0f} rows/s, {self.lag:,} to come"
 
 
 class ExportProgress:
@@ -38,7 +47,7 @@ class ExportProgress:
         self.rows = 0
         self.lost = 0
         self._lag = 0
-        self._rate = 0.0
+        self._newest = BatchDone(0, 0, 0.0, 0)
         self._since = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -57,14 +66,15 @@ class ExportProgress:
         """A batch was written."""
         self.rows += one.rows
         self._lag = one.lag
-        self._rate = one.rate
+        self._newest = one
         if self._live is not None:
             self._live.update(self._shown())
         else:
-            self._console.print(f"batch {one.number}: {self._line()}", highlight=False)
+            self._console.print(str(one), highlight=False)
 
     def _line(self) -> str:
-        return f"{self.rows:,} rows, {self._rate:,.0f} rows/s, {self._lag:,} to come"
+        newest = f"{self._newest.rate:,.0f} rows/s, batch of {self._newest.seconds:.1f} s"
+        return f"{self.rows:,} rows, {newest}, {self._lag:,} to come"
 
     def _shown(self) -> Table:
         table = Table.grid(padding=(0, 1))

@@ -13,7 +13,10 @@ import pyarrow.compute as pc
 from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.arrow.values import FORMATS, TYPED_COLUMNS, ValueOptions, decoder_of
 
-ERROR_COLUMNS: Final = ("queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "uniqueKey", "corrupt", "body")
+ERROR_COLUMNS: Final = (
+    "queueId", "queueOffset", "commitLogOffset", "size", "uniqueKey", "bornTimestamp", "storeTimestamp",
+    "reconsumeTimes", "corrupt", "body",
+)  # fmt: skip
 
 
 def parse_typed(given: Sequence[str], on_error: str) -> dict[str, ValueOptions]:

@@ -3,9 +3,10 @@
 In reading order::
 
     plugin.py     in the broker: serves ranges of a queue in large chunks (ranges.py), keeps figures (marks.py)
-    source.py     what Spark sees: readers (batch.py, stream.py) and writers (sink.py)
+    source.py     what Spark sees: readers (stream.py) and writers (sink.py)
     java.py       finds a Java for Spark; session.py starts Spark with the source registered
-    export.py     the job behind ``verniermq spark export``; tables.py and progress.py are its parts
+    export.py     the job behind ``verniermq spark export``; batches.py, typedbatches.py and tables.py are its parts
+    listener.py   tells of the user's own streams, and publishes how far they are
 
 Finding topics, fetching ranges and decoding them into columns is :mod:`verniermq.contrib.arrow`, which needs no Spark.
 

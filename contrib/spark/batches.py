@@ -24,6 +24,7 @@ from verniermq.contrib.arrow.figures import MEASURED, TopicFigures, group_rows, 
 from verniermq.contrib.arrow.layout import NO_VALUE, DataFile, write_table
 from verniermq.contrib.arrow.rows import ALL_DIFFERENT
 from verniermq.contrib.arrow.tables import PlainFiles, TableFormat
+from verniermq.contrib.arrow.values import ERRORS
 from verniermq.contrib.spark.tables import write_groups, write_topics
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ class WrittenBatch:
 
         figures = TopicFigures()
         for file in self.files:
+            topic = file.topic.removesuffix(ERRORS)
             for rows in pq.ParquetFile(file.path).iter_batches(columns=list(MEASURED)):
-                figures.add(file.topic, rows)
+                figures.add(topic, rows)
         return figures
 
     def counts(self) -> Counter[tuple[str, int]]:
@@ -103,8 +105,14 @@ class BatchWriter:
         self._table = table
         self._query_id = ""
         self._is_started = threading.Event()
-        if not isinstance(table, PlainFiles) and (export.local_out is None or "://" in export.checkpoint_location):
-            raise BadOption("format", export.format, "a folder that this machine sees, for OUT and for the checkpoint")
+        self.found: dict[int, Counter[tuple[str, int]]] = {}
+        """Batch → its messages of each topic and queue, where Spark does not count them."""
+        if export.local_out is None or "://" in export.checkpoint_location:
+            needed = "a folder that this machine sees, for OUT and for the checkpoint"
+            if not isinstance(table, PlainFiles):
+                raise BadOption("format", export.format, needed)
+            if export.typed:
+                raise BadOption("typed", ", ".join(export.typed), needed)
 
     def started(self, query_id: str) -> None:
         """The query's id, which is the same after every restart from the same checkpoint."""
@@ -119,21 +127,19 @@ class BatchWriter:
             self._write_here(rows, number, self._export.local_out)
 
     def _write_here(self, rows: DataFrame, number: int, out: Path) -> None:
-        from pyspark.sql import functions as f
-
         batch = ExportBatch(self._query_id, number, {}, {})
-        if not isinstance(self._table, PlainFiles):
+        if not isinstance(self._table, PlainFiles) or self._export.typed:
             batch = ExportCheckpoint(Path(self._export.checkpoint_location)).batch(number)
         topics = sorted({queue.topic for queue in batch.end})
-        held = [topic for topic in topics if self._table.holds(topic, batch)]
-        if held:
-            rows = rows.where(~f.col("topic").isin(held))
-        renamed = {topic: self._table.folder(topic) for topic in topics if self._table.folder(topic) != topic}
-        names = f.create_map(*(f.lit(word) for pair in renamed.items() for word in pair)) if renamed else None
-        folder = None if names is None else f.coalesce(names[f.col("topic")], f.col("topic"))
-        write_messages(rows, str(out), batch.name, folder)
+        if self._export.typed:
+            from verniermq.contrib.spark.typedbatches import TypedBatch
+
+            self.found[number] = TypedBatch(rows.sparkSession, self._export, self._table, batch).write()
+            topics += [topic + ERRORS for topic in self._export.typed]
+        else:
+            self._write_stream(rows, topics, batch, out)
         written = WrittenBatch.find(out, batch.name, self._table, topics)
-        for topic in sorted({file.topic for file in written.files} - set(held)):
+        for topic in sorted({file.topic for file in written.files}):
             self._table.commit(topic, batch, [file for file in written.files if file.topic == topic])
         if self._export.tables:
             figures = written.figures()
@@ -141,6 +147,18 @@ class BatchWriter:
                 write_table(out, "topics", batch.name, figures.table())
             if groups := self._groups(figures.counts):
                 write_table(out, "groups", batch.name, groups_table(groups))
+
+    def _write_stream(self, rows: DataFrame, topics: list[str], batch: ExportBatch, out: Path) -> None:
+        """The rows of all topics in one pass, but for those that their table has already."""
+        from pyspark.sql import functions as f
+
+        held = [topic for topic in topics if self._table.holds(topic, batch)]
+        if held:
+            rows = rows.where(~f.col("topic").isin(held))
+        renamed = {topic: self._table.folder(topic) for topic in topics if self._table.folder(topic) != topic}
+        names = f.create_map(*(f.lit(word) for pair in renamed.items() for word in pair)) if renamed else None
+        folder = None if names is None else f.coalesce(names[f.col("topic")], f.col("topic"))
+        write_messages(rows, str(out), batch.name, folder)
 
     def _write_elsewhere(self, rows: DataFrame, batch: str) -> None:
         out = self._export.out.rstrip("/")

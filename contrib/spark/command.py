@@ -10,6 +10,8 @@ from typing import Final
 import click
 from rich.console import Console
 
+from verniermq.contrib.arrow.command import on_error_option, typed_option, typed_topics
+
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 SPARK_FORMATS: Final = ("parquet", "iceberg", "delta")
 
@@ -47,6 +49,8 @@ def spark() -> None:
 @click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all but the brokers' own]")
 @click.option("--catalog", default="", help="Of Iceberg: a name in .pyiceberg.yaml.  [default: OUT/catalog.db]")
 @click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")
+@typed_option
+@on_error_option
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
 @click.option("--batch-rows", default=1_000_000, show_default=True, help="The most messages in one batch.")
@@ -57,8 +61,8 @@ def spark() -> None:
 @click.option("--no-tables", is_flag=True, help="Messages only, without the tables per topic and group.")
 def export(
     out: str, name_server: str, master: str | None, conf: tuple[str, ...], form: str, topics: tuple[str, ...],
-    catalog: str, namespace: str, continuous: bool, every: float, batch_rows: int, starting: str, group: str,
-    checkpoint: str, skip_lost: bool, no_tables: bool,
+    catalog: str, namespace: str, typed: tuple[str, ...], on_error: str, continuous: bool, every: float,
+    batch_rows: int, starting: str, group: str, checkpoint: str, skip_lost: bool, no_tables: bool,
 ) -> None:  # fmt: skip
     """Export topics to OUT as Parquet files or tables, every message exactly once.
 
@@ -84,6 +88,8 @@ def export(
         group=group,
         fail_on_data_loss=not skip_lost,
         tables=not no_tables,
+        typed=typed_topics(typed, on_error),
+        on_error=on_error,
     )
     with ExportProgress(Console(), "starting Spark …") as progress:
         run(what, progress)

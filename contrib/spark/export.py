@@ -14,21 +14,24 @@ the log of Spark's own file sink. Two exports at a time would write the same fol
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from verniermq.contrib.arrow import export as arrow
-from verniermq.contrib.arrow.checkpoint import batch_name
+from verniermq.contrib.arrow.checkpoint import ExportCheckpoint, batch_name
 from verniermq.contrib.arrow.cluster import Cluster
 from verniermq.contrib.arrow.layout import clean
 from verniermq.contrib.arrow.lock import ExportLock
 from verniermq.contrib.arrow.losses import skipped_between
-from verniermq.contrib.arrow.offsets import Offsets
+from verniermq.contrib.arrow.offsets import Offsets, as_json
 from verniermq.contrib.arrow.options import ReadOptions
 from verniermq.contrib.arrow.plan import Plan
 from verniermq.contrib.arrow.progress import ExportProgress
@@ -103,10 +106,13 @@ def run(export: SparkExport, progress: ExportProgress) -> int:
         lock.note(_java_pid(spark))
     cluster = Cluster(export.name_server.split(";"), 5.0)
     try:
+        table = table_of(export)
+        export = from_the_first(export)
         losses = None if export.fail_on_data_loss else Losses(spark, export, first_offsets(export, cluster))
+        writer = BatchWriter(export, table)
         for attempt in range(START_ATTEMPTS):
             try:
-                return _watch(start(spark, export), export, cluster, progress, losses)
+                return _watch(start(spark, export, writer), writer, export, cluster, progress, losses)
             except ExportFailed as error:
                 if BUSY_MACHINE not in str(error) or attempt == START_ATTEMPTS - 1:
                     raise
@@ -118,10 +124,9 @@ def run(export: SparkExport, progress: ExportProgress) -> int:
             lock.release()
 
 
-def start(spark: SparkSession, export: SparkExport) -> StreamingQuery:
+def start(spark: SparkSession, export: SparkExport, writer: BatchWriter) -> StreamingQuery:
     """Start the query; batches run in the background."""
     reader = spark.readStream.format("verniermq").options(**export.source_options())
-    writer = BatchWriter(export, table_of(export))
     stream = reader.load().writeStream.foreachBatch(writer).option("checkpointLocation", export.checkpoint_location)
     if export.interval is None:
         stream = stream.trigger(availableNow=True)
@@ -138,6 +143,27 @@ def table_of(export: SparkExport) -> TableFormat:
     return table_format(export.format, export.local_out, export.catalog, export.namespace)
 
 
+def from_the_first(export: SparkExport) -> SparkExport:
+    """The export with the offsets at which its first batch begins, the same however often that one has to be repeated.
+
+    Spark asks for them anew each time: after a crash "the newest" would be another place, and what lies between lost.
+    """
+    if "://" in export.checkpoint_location:
+        return export
+    checkpoint = ExportCheckpoint(Path(export.checkpoint_location))
+    if checkpoint.reached() is None:
+        options = ReadOptions.parse(export.source_options(), streaming=True)
+        cluster = Cluster(options.name_servers, options.retry_seconds)
+        try:
+            checkpoint.note_first(first_offsets(export, cluster))
+        finally:
+            cluster.close()
+    first = checkpoint.first()
+    if first is None or checkpoint.is_under_way:
+        return export
+    return attrs.evolve(export, starting=json.dumps(as_json(first)))
+
+
 def first_offsets(export: SparkExport, cluster: Cluster) -> Offsets:
     """Where an export begins that never ran before."""
     plan = Plan(ReadOptions.parse(export.source_options(), streaming=True), cluster)
@@ -152,10 +178,18 @@ class Losses:
     export: SparkExport
     first: Offsets
 
-    def tell(self, one: dict[str, Any], query_id: str, progress: ExportProgress) -> None:
+    def tell(
+        self, one: dict[str, Any], query_id: str, counted: Counter[tuple[str, int]] | None, progress: ExportProgress
+    ) -> None:
+        """
+        :param counted: how many rows of which topic and queue there were, if that is known
+        """
         start, end = (offsets_of(one["sources"][0].get(name)) for name in ("startOffset", "endOffset"))
         batch = batch_name(query_id, one["batchId"])
-        if self.export.local_out is None:
+        found: Mapping[tuple[str, int], int]
+        if counted is not None:
+            found = counted
+        elif self.export.local_out is None:
             found = counts_in(self.spark, self.export.out.rstrip("/"), batch)
         else:
             topics = {queue.topic for queue in end}
@@ -165,7 +199,12 @@ class Losses:
 
 
 def _watch(
-    query: StreamingQuery, export: SparkExport, cluster: Cluster, progress: ExportProgress, losses: Losses | None
+    query: StreamingQuery,
+    writer: BatchWriter,
+    export: SparkExport,
+    cluster: Cluster,
+    progress: ExportProgress,
+    losses: Losses | None,
 ) -> int:
     seen = -1
     try:
@@ -176,10 +215,11 @@ def _watch(
                 # A look that found nothing is told too, under the number of the batch that will be next.
                 if one["batchId"] > seen and source["endOffset"] != source["startOffset"]:
                     seen = one["batchId"]
+                    counted = writer.found.pop(seen, None)
                     if losses is not None:
-                        losses.tell(one, str(query.id), progress)
+                        losses.tell(one, str(query.id), counted, progress)
                     _publish(export, cluster, source)
-                    progress.batch(batch_done(one))
+                    progress.batch(batch_done(one, counted))
             if not active:
                 break
             time.sleep(POLL_SECONDS)

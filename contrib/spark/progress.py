@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from verniermq.contrib.arrow.offsets import Offsets, from_json
 from verniermq.contrib.arrow.progress import BatchDone
 
 
-def batch_done(one: dict[str, Any]) -> BatchDone:
-    rate = float(one.get("processedRowsPerSecond") or 0.0)
-    return BatchDone(one["batchId"], one["numInputRows"], rate, lag_of(one["sources"][0]))
+def batch_done(one: dict[str, Any], counted: Mapping[Any, int] | None = None) -> BatchDone:
+    """
+    :param counted: rows, of a batch that did not read them from the stream
+    """
+    rows = one["numInputRows"] if counted is None else sum(counted.values())
+    seconds = one.get("durationMs", {}).get("triggerExecution", 0) / 1000
+    return BatchDone(one["batchId"], rows, seconds, lag_of(one["sources"][0]))
 
 
 def lag_of(source: dict[str, Any]) -> int:

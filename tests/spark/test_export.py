@@ -27,7 +27,7 @@ from verniermq.cli import main
 from verniermq.contrib.arrow import export as arrow
 from verniermq.contrib.arrow.lock import ExportRuns
 from verniermq.contrib.arrow.progress import BatchDone, ExportProgress
-from verniermq.contrib.spark.export import Export, ExportFailed, reason_of, run
+from verniermq.contrib.spark.export import SparkExport, ExportFailed, from_the_first, reason_of, run
 from verniermq.contrib.spark.progress import lag_of
 from verniermq.kernel import RequestCode, ResponseCode
 from verniermq.testing import broker_process
@@ -52,7 +52,7 @@ def progress() -> Iterator[ExportProgress]:
 
 def export(out: Path, source: Source, *topics: str, **changes: Any) -> int:
     with progress() as shown:
-        what = Export(out=str(out), name_server=source()["nameServer"], topics=topics, **changes)
+        what = SparkExport(out=str(out), name_server=source()["nameServer"], topics=topics, **changes)
         return run(what, shown)
 
 
@@ -186,7 +186,7 @@ def test_retention_under_a_running_export_is_told(spark: SparkSession, tmp_path:
     out = tmp_path / "out"
     settings = (WITH_PLUGIN, *SMALL_SEGMENTS, *retention_by_request())
     with broker_process(tmp_path / "store", *settings) as process, Producing(process.broker) as producing:
-        what = Export(out=str(out), name_server=process.namesrv, topics=("orders",), batch_rows=150, tables=False)
+        what = SparkExport(out=str(out), name_server=process.namesrv, topics=("orders",), batch_rows=150, tables=False)
         producing.send_many("orders", 400, size=500)
         with pytest.raises(ExportFailed, match=r"offsets \d+ to \d+ of orders@broker-a:\d are lost: .*deleted"):
             run(what, DeletingAfterTheFirstBatch(producing))
@@ -239,3 +239,19 @@ def test_lag_is_what_a_batch_did_not_reach() -> None:
 
     assert lag_of({"latestOffset": latest, "endOffset": json.dumps(end)}) == 13
     assert lag_of({"latestOffset": None, "endOffset": end}) == 0
+
+
+def test_the_first_batch_begins_at_the_same_place_however_often_it_is_tried(
+    producing: Producing, topic: str, source: Source, tmp_path: Path
+) -> None:
+    producing.send_many(topic, 4, queues=1)
+    what = SparkExport(out=str(tmp_path), name_server=source()["nameServer"], topics=(topic,), starting="latest")
+
+    first = from_the_first(what)
+    (tmp_path / "_checkpoint" / "offsets" / "0").write_text(f'v1\n{{}}\n{{"{topic}": {{"broker-a": {{"0": 5}}}}}}')
+    producing.send(topic, b"fifth")
+    after_a_crash = from_the_first(what)
+    (tmp_path / "_checkpoint" / "commits" / "0").write_text("v1\n{}")
+
+    assert json.loads(first.starting) == json.loads(after_a_crash.starting) == {topic: {"broker-a": {"0": 4}}}
+    assert from_the_first(what).starting == "latest"

@@ -13,6 +13,7 @@ A decoder is made where it is used, from :class:`ValueOptions`, which are texts 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -82,6 +83,11 @@ class ValueOptions:
         file = options.text("valueSchemaFile")
         if file and schema:
             raise BadOption("valueSchemaFile", file, "nothing, since valueSchema is given")
+        if form == "protobuf" and schema:
+            try:
+                schema = base64.b64decode(schema, validate=True)
+            except ValueError:
+                raise BadOption("valueSchema", options.text("valueSchema"), "a descriptor set in base64") from None
         if file:
             try:
                 schema = Path(file).read_bytes()
@@ -98,6 +104,14 @@ class ValueOptions:
         )
         found.check(options.text("subscribe"))
         return found if found.subject else attrs.evolve(found, subject=f"{options.text('subscribe')}-value")
+
+    def as_options(self) -> dict[str, str]:
+        """The same as options of a source, for a schema that was given."""
+        schema = base64.b64encode(self.schema) if self.format == "protobuf" else self.schema
+        return {
+            "valueFormat": self.format, "mode": self.mode, "valueSchema": schema.decode(),
+            "valueMessage": self.message, "schemaRegistry": self.registry,
+        }  # fmt: skip
 
     def check(self, topics: str) -> None:
         if self.format in ("json", "msgpack") and not self.schema and not self.infer:
