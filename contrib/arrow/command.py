@@ -26,6 +26,17 @@ typed_option = click.option(
 on_error_option = click.option(
     "--on-error", type=click.Choice(ON_ERROR), default="table", show_default=True, help="Of bodies that do not fit."
 )
+mode_option = click.option(
+    "--mode",
+    type=click.Choice(["append", "upsert"]),
+    default="append",
+    show_default=True,
+    help="Of tables: every message, or the newest of each key.",
+)
+key_option = click.option("--key", default="", help="With upsert: keys, property:NAME or value:member.")
+delete_tag_option = click.option(
+    "--delete-tag", default="", help="With upsert: messages with this tag delete their key."
+)
 
 
 @click.command()
@@ -43,6 +54,9 @@ on_error_option = click.option(
 @click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")
 @typed_option
 @on_error_option
+@mode_option
+@key_option
+@delete_tag_option
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
 @click.option("--batch-rows", default=1_000_000, show_default=True, help="The most messages in one batch.")
@@ -52,8 +66,8 @@ on_error_option = click.option(
 @click.option("--no-tables", is_flag=True, help="Messages only, without the tables per topic and group.")
 def export(
     out: Path, name_server: str, form: str, topics: tuple[str, ...], catalog: str, namespace: str,
-    typed: tuple[str, ...], on_error: str, continuous: bool, every: float, batch_rows: int, starting: str, group: str,
-    skip_lost: bool, no_tables: bool,
+    typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str, continuous: bool, every: float,
+    batch_rows: int, starting: str, group: str, skip_lost: bool, no_tables: bool,
 ) -> None:  # fmt: skip
     """Export topics to the folder OUT, every message exactly once, without Spark.
 
@@ -77,6 +91,9 @@ def export(
         tables=not no_tables,
         typed=typed_topics(typed, on_error),
         on_error=on_error,
+        mode=mode,
+        key=key,
+        delete_tag=delete_tag,
     )
     with ExportProgress(Console()) as progress:
         run(what, progress)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from verniermq.contrib.arrow.layout import DataFile
+    from verniermq.contrib.arrow.upserts import UpsertKey
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,27 @@ class Export:
     """Topic → what its bodies are."""
     on_error: str = "table"
     """What becomes of a body without a value: a row in ``<topic>__errors``, nothing, or the end of the export."""
+    mode: str = "append"
+    """Whether a table has all messages, or with ``upsert`` the newest of each key."""
+    key: str = ""
+    delete_tag: str = ""
+
+    def upsert_key(self) -> UpsertKey | None:
+        """
+        Raises:
+            BadOption: there is no key, or one that nothing uses.
+        """
+        if self.mode == "append":
+            if self.key or self.delete_tag:
+                raise BadOption("key", self.key or self.delete_tag, "nothing, without --mode upsert")
+            return None
+        from verniermq.contrib.arrow.upserts import UpsertKey
+
+        if not self.topics:
+            raise BadOption("mode", self.mode, "topics, whose tables have a key: --topic")
+        key = UpsertKey(self.key, self.delete_tag, skip_keyless=self.on_error == "skip")
+        key.check()
+        return key
 
     def source_options(self) -> dict[str, str]:
         which = {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": EVERYTHING}
@@ -100,7 +122,7 @@ def run(export: Export, progress: ExportProgress) -> int:
     lock.take()
     try:
         clean(out)
-        table = table_format(export.format, out, export.catalog, export.namespace)
+        table = table_format(export.format, out, export.catalog, export.namespace, export.upsert_key())
         options = ReadOptions.parse(export.source_options(), streaming=True)
         cluster = Cluster(options.name_servers, options.retry_seconds)
         try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -138,6 +138,14 @@ def move_folder(source: Path, target: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove_files(files: Sequence[DataFile]) -> None:
+    """Remove the files of a batch that a table does not need, with the folders that were theirs."""
+    for file in files:
+        file.path.unlink(missing_ok=True)
+    for folder in {file.path.parent for file in files}:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]]:

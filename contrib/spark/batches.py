@@ -139,10 +139,13 @@ class BatchWriter:
         else:
             self._write_stream(rows, topics, batch, out)
         written = WrittenBatch.find(out, batch.name, self._table, topics)
+        # Before the tables' commits: a merge leaves no files of a batch.
+        figures = written.figures() if self._export.tables else TopicFigures()
+        if self._export.mode == "upsert" and not self._export.fail_on_data_loss:
+            self.found.setdefault(number, written.counts())
         for topic in sorted({file.topic for file in written.files}):
             self._table.commit(topic, batch, [file for file in written.files if file.topic == topic])
         if self._export.tables:
-            figures = written.figures()
             if figures.counts:
                 write_table(out, "topics", batch.name, figures.table())
             if groups := self._groups(figures.counts):

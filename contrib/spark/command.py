@@ -10,7 +10,15 @@ from typing import Final
 import click
 from rich.console import Console
 
-from verniermq.contrib.arrow.command import on_error_option, typed_option, typed_topics
+from verniermq.contrib.arrow.command import (
+    compact,
+    delete_tag_option,
+    key_option,
+    mode_option,
+    on_error_option,
+    typed_option,
+    typed_topics,
+)
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 SPARK_FORMATS: Final = ("parquet", "iceberg", "delta")
@@ -51,6 +59,9 @@ def spark() -> None:
 @click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")
 @typed_option
 @on_error_option
+@mode_option
+@key_option
+@delete_tag_option
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
 @click.option("--batch-rows", default=1_000_000, show_default=True, help="The most messages in one batch.")
@@ -61,8 +72,9 @@ def spark() -> None:
 @click.option("--no-tables", is_flag=True, help="Messages only, without the tables per topic and group.")
 def export(
     out: str, name_server: str, master: str | None, conf: tuple[str, ...], form: str, topics: tuple[str, ...],
-    catalog: str, namespace: str, typed: tuple[str, ...], on_error: str, continuous: bool, every: float,
-    batch_rows: int, starting: str, group: str, checkpoint: str, skip_lost: bool, no_tables: bool,
+    catalog: str, namespace: str, typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str,
+    continuous: bool, every: float, batch_rows: int, starting: str, group: str, checkpoint: str, skip_lost: bool,
+    no_tables: bool,
 ) -> None:  # fmt: skip
     """Export topics to OUT as Parquet files or tables, every message exactly once.
 
@@ -90,6 +102,9 @@ def export(
         tables=not no_tables,
         typed=typed_topics(typed, on_error),
         on_error=on_error,
+        mode=mode,
+        key=key,
+        delete_tag=delete_tag,
     )
     with ExportProgress(Console(), "starting Spark …") as progress:
         run(what, progress)
@@ -131,6 +146,9 @@ def bundle(file: Path) -> None:
 
     count = write_bundle(file)
     click.echo(f"{file}: {count} modules; executors also need pyarrow, numpy and VernierMQ's own dependencies")
+
+
+spark.add_command(compact)
 
 
 def _settings(conf: tuple[str, ...]) -> dict[str, str]:

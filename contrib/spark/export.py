@@ -28,6 +28,7 @@ import attrs
 from verniermq.contrib.arrow import export as arrow
 from verniermq.contrib.arrow.checkpoint import ExportCheckpoint, batch_name
 from verniermq.contrib.arrow.cluster import Cluster
+from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.arrow.layout import clean
 from verniermq.contrib.arrow.lock import ExportLock
 from verniermq.contrib.arrow.losses import skipped_between
@@ -138,9 +139,12 @@ def start(spark: SparkSession, export: SparkExport, writer: BatchWriter) -> Stre
 
 
 def table_of(export: SparkExport) -> TableFormat:
+    key = export.upsert_key()
     if export.local_out is None:
+        if key is not None:
+            raise BadOption("mode", export.mode, "a folder that this machine sees, for OUT")
         return PlainFiles("parquet")
-    return table_format(export.format, export.local_out, export.catalog, export.namespace)
+    return table_format(export.format, export.local_out, export.catalog, export.namespace, key)
 
 
 def from_the_first(export: SparkExport) -> SparkExport:

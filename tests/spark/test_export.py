@@ -22,12 +22,13 @@ from rich.console import Console
 from tests.arrow.producing import Producing
 from tests.arrow.test_export import bodies_in
 from tests.arrow.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
+from tests.arrow.test_upserts import bodies_of
 from tests.spark.conftest import WITH_PLUGIN, Source
 from verniermq.cli import main
 from verniermq.contrib.arrow import export as arrow
 from verniermq.contrib.arrow.lock import ExportRuns
 from verniermq.contrib.arrow.progress import BatchDone, ExportProgress
-from verniermq.contrib.spark.export import SparkExport, ExportFailed, from_the_first, reason_of, run
+from verniermq.contrib.spark.export import ExportFailed, SparkExport, from_the_first, reason_of, run
 from verniermq.contrib.spark.progress import lag_of
 from verniermq.kernel import RequestCode, ResponseCode
 from verniermq.testing import broker_process
@@ -156,6 +157,25 @@ def test_a_batch_is_in_its_table_once_though_it_runs_again(
     topics = parquet(tmp_path / "topics")
     assert {row["topic"] for row in topics} == {topic, dead}
     assert sum(row["messages"] for row in topics if row["topic"] == topic) == 11
+
+
+def test_an_export_can_keep_the_newest_message_of_each_key(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path
+) -> None:
+    producing.create(topic, 2)
+    for number in range(12):
+        producing.send(topic, b"%d" % number, number % 2, KEYS=f"k{number % 4}")
+    producing.send(topic, b"", 0, KEYS="k0")
+    base = ["spark", "export", str(tmp_path), "--namesrv", source()["nameServer"], "--topic", topic]
+
+    done = CliRunner().invoke(
+        main, [*base, "--format", "delta", "--mode", "upsert", "--key", "keys", "--batch-rows", "5", "--skip-lost"]
+    )
+
+    assert done.exit_code == 0, done.output
+    assert "skipped:" not in done.output
+    assert bodies_of(tmp_path, "delta", topic) == {"k1": b"9", "k2": b"10", "k3": b"11"}
+    assert sum(row["messages"] for row in parquet(tmp_path / "topics")) == 13
 
 
 def retention_by_request() -> tuple[str, ...]:

@@ -16,10 +16,13 @@ from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from verniermq.contrib.arrow.layout import DataFile
+    from verniermq.contrib.arrow.upserts import UpsertKey
 
 FORMATS: Final = ("parquet", "jsonl", "iceberg", "delta")
 NOTE: Final = "_format"
 """A file that says of which format an export is."""
+MODE_NOTE: Final = "_mode"
+"""One that says by which key its tables are, if they have one row for each."""
 
 
 class TableFormat(Protocol):
@@ -59,41 +62,54 @@ class PlainFiles:
         """They are there."""
 
 
-def table_format(name: str, out: Path, catalog: str = "", namespace: str = "mq") -> TableFormat:
+def table_format(
+    name: str, out: Path, catalog: str = "", namespace: str = "mq", key: UpsertKey | None = None
+) -> TableFormat:
     """
+    :param key: of a table with one row for each key
+
     Raises:
-        BadFormat: there is no such format.
+        BadFormat: there is no such format, or it has no keys.
         FormatChanged: the folder has an export of another one.
         NoTableLibrary: what it needs is not installed.
     """
     if name not in FORMATS:
         raise BadFormat(name, FORMATS)
-    _note(name, out)
+    if key is not None and name not in ("iceberg", "delta"):
+        raise BadFormat(f"{name} with --mode upsert", ("iceberg", "delta"))
+    _note(out / NOTE, "parquet" if (out / "_checkpoint" / "offsets").is_dir() else name, name)
+    if key is not None or (out / MODE_NOTE).exists():
+        before = "append" if (out / "_checkpoint" / "offsets").is_dir() else ""
+        mode = "append" if key is None else f"upsert by {key.text}"
+        _note(out / MODE_NOTE, before or mode, mode)
     if name in ("parquet", "jsonl"):
         return PlainFiles("zstd.parquet" if name == "parquet" else "jsonl")
     try:
         if name == "iceberg":
             from verniermq.contrib.arrow.tables.iceberg import IcebergTables
+            from verniermq.contrib.arrow.tables.icebergupserts import IcebergUpserts
 
+            if key is not None:
+                return IcebergUpserts(out, catalog, namespace, key)
             return IcebergTables(out, catalog, namespace)
         from verniermq.contrib.arrow.tables.delta import DeltaTables
+        from verniermq.contrib.arrow.tables.deltaupserts import DeltaUpserts
 
+        if key is not None:
+            return DeltaUpserts(out, key)
         return DeltaTables(out)
     except ImportError as error:
         raise NoTableLibrary(name, error) from error
 
 
-def _note(name: str, out: Path) -> None:
-    path = out / NOTE
-    if path.exists():
-        found = path.read_text().strip()
-    else:
-        # Exports before there were several formats left no note, and were Parquet.
-        found = "parquet" if (out / "_checkpoint" / "offsets").is_dir() else name
-        out.mkdir(parents=True, exist_ok=True)
-        path.write_text(found)
+def _note(path: Path, at_first: str, name: str) -> None:
+    """Note what an export is, and see that it is still the same. Exports before there were notes were Parquet."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(at_first)
+    found = path.read_text().strip()
     if found != name:
-        raise FormatChanged(out, found, name)
+        raise FormatChanged(path.parent, found, name)
 
 
 def table_name(topic: str) -> str:

@@ -51,14 +51,7 @@ class DeltaTables:
         if self.holds(topic, batch):
             return
         path = self.path(topic)
-        properties = CommitProperties(
-            custom_metadata={
-                "verniermq.export": batch.export,
-                "verniermq.batch": str(batch.number),
-                "verniermq.offsets": json.dumps(as_json(batch.end).get(topic, {})),
-            },
-            app_transactions=[Transaction(batch.export, batch.number)],
-        )
+        properties = commit_properties(topic, batch)
         actions = [_added(path, file) for file in files]
         written = pq.read_schema(files[0].path)
         schema = Schema.from_arrow(written.remove_metadata().append(pa.field(PARTITION, pa.date32())))
@@ -70,10 +63,26 @@ class DeltaTables:
                 )
             else:
                 create_table_with_add_actions(
-                    str(path), schema, actions, partition_by=[PARTITION], name=topic, commit_properties=properties
+                    str(path),
+                    schema,
+                    actions,
+                    partition_by=[PARTITION],
+                    name=topic,
+                    commit_properties=commit_properties(topic, batch),
                 )
         except DeltaError as error:
             raise TableChanged(f"Delta table {path}", batch.name, error) from error
+
+
+def commit_properties(topic: str, batch: ExportBatch) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={
+            "verniermq.export": batch.export,
+            "verniermq.batch": str(batch.number),
+            "verniermq.offsets": json.dumps(as_json(batch.end).get(topic, {})),
+        },
+        app_transactions=[Transaction(batch.export, batch.number)],
+    )
 
 
 def _grow(table: DeltaTable, wanted: Schema) -> None:

@@ -49,12 +49,12 @@ class IcebergTables:
         if table is not None and table.properties.get(TOPIC) != topic:
             why = f"it is of topic {table.properties.get(TOPIC)}"
             raise TableChanged(f"Iceberg table {self._name(topic)}", batch.name, why)
-        return table is not None and _holds(table, batch)
+        return table is not None and holds_batch(table, batch)
 
     def commit(self, topic: str, batch: ExportBatch, files: Sequence[DataFile]) -> None:
         for attempt in range(ATTEMPTS):
-            table = self._table(topic) or self._create(topic, files[0])
-            if _holds(table, batch):
+            table = self._table(topic) or self._create_for(topic, _nullable(files[0]))
+            if holds_batch(table, batch):
                 return
             missing = set(_nullable(files[0]).names) - set(table.schema().as_arrow().names) - {"value"}
             if missing:
@@ -78,17 +78,15 @@ class IcebergTables:
         except NoSuchTableError:
             return None
 
-    def _create(self, topic: str, file: DataFile) -> Table:
-        """A table for files like this one, by days. Every column may be null: a later batch may lack it."""
-        schema = _nullable(file)
+    def _create_for(self, topic: str, schema: pa.Schema, *, by_day: bool = True) -> Table:
+        """A table for files with these columns. Every column may be null: a later batch may lack it."""
         location = address(self._metadata / self._namespace / table_name(topic))
-        with (
-            self._catalog.create_table_transaction(
-                self._name(topic), schema, location, properties={TOPIC: topic}
-            ) as transaction,
-            transaction.update_spec() as spec,
-        ):
-            spec.add_field("storeTimestamp", DayTransform(), "storeDay")
+        with self._catalog.create_table_transaction(
+            self._name(topic), schema, location, properties={TOPIC: topic}
+        ) as transaction:
+            if by_day:
+                with transaction.update_spec() as spec:
+                    spec.add_field("storeTimestamp", DayTransform(), "storeDay")
         return self._catalog.load_table(self._name(topic))
 
 
@@ -106,25 +104,29 @@ def _nullable(file: DataFile) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in pq.read_schema(file.path).remove_metadata()])
 
 
-def _property(batch: ExportBatch) -> str:
+def property_of(batch: ExportBatch) -> str:
     return f"verniermq.batch.{batch.export}"
 
 
-def _holds(table: Table, batch: ExportBatch) -> bool:
-    return int(table.properties.get(_property(batch), "-1")) >= batch.number
+def holds_batch(table: Table, batch: ExportBatch) -> bool:
+    return int(table.properties.get(property_of(batch), "-1")) >= batch.number
 
 
-def _add(table: Table, topic: str, batch: ExportBatch, files: Sequence[DataFile]) -> None:
-    about = {
+def about(topic: str, batch: ExportBatch) -> dict[str, str]:
+    """What a snapshot says of the batch that it added."""
+    return {
         "verniermq.export": batch.export,
         "verniermq.batch": str(batch.number),
         "verniermq.offsets": json.dumps(as_json(batch.end).get(topic, {})),
     }
+
+
+def _add(table: Table, topic: str, batch: ExportBatch, files: Sequence[DataFile]) -> None:
     with table.transaction() as transaction:
-        transaction.set_properties({_property(batch): str(batch.number)})
+        transaction.set_properties({property_of(batch): str(batch.number)})
         # Values that grew: new members are added and narrow ones widened, in the same commit. Never the other way.
         with transaction.update_schema() as change:
             change.union_by_name(_nullable(files[0]))
         # What was there before is another batch's folder, so there is nothing to compare these paths with.
         paths = [address(file.path) for file in files]
-        transaction.add_files(paths, snapshot_properties=about, check_duplicate_files=False)
+        transaction.add_files(paths, snapshot_properties=about(topic, batch), check_duplicate_files=False)
