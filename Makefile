@@ -102,7 +102,7 @@ constraints:     ## Renew constraints.txt with the newest versions
 	@mv build/newest/$(PINNED) $(PINNED) && rm -rf build/newest
 
 clean:           ## Remove everything that make created
-	rm -rf $(VENV) build dist *.egg-info kernel/accel/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info kernel/accel/*.so plugins/query/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # To run a broker takes a few small packages; to test it takes Spark and the tools too.
 $(RUN): pyproject.toml setup.py $(PINNED) | $(BIN)/python

@@ -16,11 +16,12 @@ extensions = []
 if os.environ.get("VERNIERMQ_COMPILE"):
     from Cython.Build import cythonize
 
-    source = "kernel/accel/_lane.pyx"
-    # A broker tells by it whether what was compiled is still the source that lies beside it.
-    mark = zlib.crc32(Path(source).read_bytes())
-    lane = Extension("verniermq.kernel.accel._lane", [source], define_macros=[("LANE_SOURCE", f"{mark}u")])
-    extensions = cythonize([lane], build_dir="build/cython", quiet=True)
+    for source in ("kernel/accel/_lane.pyx", "plugins/query/_entries.pyx"):
+        # A broker tells by it whether what was compiled is still the source that lies beside it.
+        mark = zlib.crc32(Path(source).read_bytes())
+        name = f"verniermq.{source.removesuffix('.pyx').replace('/', '.')}"
+        extensions.append(Extension(name, [source], define_macros=[("LANE_SOURCE", f"{mark}u")]))
+    extensions = cythonize(extensions, build_dir="build/cython", quiet=True)
 
 setup(
     ext_modules=extensions,

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verniermq.kernel import hookspecs, requests
+from verniermq.kernel.accel.compiled import compiled
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.clock import SAME_MOMENT, Clock, SystemClock
 from verniermq.kernel.codes import PRODUCT, PRODUCT_FIELD, Perm, RequestCode, ResponseCode
@@ -262,6 +263,7 @@ __all__ = [
     "backend_options",
     "check_group_name",
     "check_topic_name",
+    "compiled",
     "concerns",
     "connect",
     "decode_record",

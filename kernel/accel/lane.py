@@ -17,15 +17,13 @@ group and a topic whether such sends may pass (``Registry.sends_pass``).
 from __future__ import annotations
 
 import logging
-import os
-import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from verniermq.kernel import hookspecs
+from verniermq.kernel.accel.compiled import compiled
 from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.commitlog.record import MAGIC_V1, topic_field
 from verniermq.kernel.dispatch.event import in_hex
@@ -52,23 +50,10 @@ COUNTED: Final = tuple(
 )
 """What the compiled module counts, in this order."""
 
-PURE: Final = "VERNIERMQ_PURE"
-"""The environment variable that keeps a broker from using what is compiled."""
-
 
 def compiled_lane() -> Any | None:
-    """The compiled module; ``None`` if it was not built, is of another version, or is not wanted."""
-    if os.environ.get(PURE, "") not in ("", "0"):
-        return None
-    try:
-        from verniermq.kernel.accel import _lane
-    except ImportError:
-        return None
-    source = Path(__file__).with_name("_lane.pyx")
-    if source.exists() and zlib.crc32(source.read_bytes()) != _lane.SOURCE:
-        logger.warning("the compiled lane is of another version: run make fast again; sends take the plain way")
-        return None
-    return _lane
+    """The compiled module, if it is there."""
+    return compiled("verniermq.kernel.accel", "_lane")
 
 
 class PlainLane:

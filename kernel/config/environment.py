@@ -27,7 +27,10 @@ PLUGIN_PREFIX: Final = "VERNIERMQ_PLUGINS_"
 CONFIG_VARIABLE: Final = "VERNIERMQ_CONFIG"
 """The path of ``broker.toml`` when no flag gives it; a container then needs no command line."""
 
-OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "VERNIERMQ_NAMESRV", "VERNIERMQ_CONTEXT"})
+PURE_VARIABLE: Final = "VERNIERMQ_PURE"
+"""Keeps a process from using what is compiled."""
+
+OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, PURE_VARIABLE, "VERNIERMQ_NAMESRV", "VERNIERMQ_CONTEXT"})
 """The last two are for commands and clients: where the brokers are. A broker on the same machine passes them over."""
 OTHER_PREFIXES: Final = ("VERNIERMQ_INTEROP_",)
 """The tests with real Java, Go and Node clients are steered with these."""

@@ -191,13 +191,13 @@ class Index:
         """
         first = done = self.done
         keys: list[tuple[int, int, int]] = []
+        is_mixed = False
         for message in messages:
             if isinstance(message, Run):
                 found = keys_of_run(message)
                 is_behind = message.commit_log_offset >= done
                 keys += found if is_behind else [key for key in found if key[1] >= first]
-                if not is_behind:
-                    keys.sort(key=itemgetter(1))  # records of several runs may lie between each other
+                is_mixed |= not is_behind  # records of several runs may lie between each other
                 done = max(done, message.end)
                 continue
             offset = message.commit_log_offset
@@ -206,6 +206,8 @@ class Index:
                 for key in keys_of(message.properties, message.sys_flag):
                     keys.append((key_hash(start, key), offset, time))
                 done = offset + message.size
+        if is_mixed:
+            keys.sort(key=itemgetter(1))
         while keys:
             file = self.files[-1] if self.files else None
             try:

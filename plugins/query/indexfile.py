@@ -42,6 +42,7 @@ from typing import Final
 import attrs
 
 from verniermq.kernel import LARGEST_FOLIO, let_go_of_pages, stores_are_safe, sync_data, write_all
+from verniermq.plugins.query.keys import ENTRIES
 
 HEADER: Final = struct.Struct(">4q2i")
 ENTRY: Final = struct.Struct(">iqii")
@@ -180,12 +181,21 @@ class IndexFile:
         table, reserved, slots = self._map, self._reserved, self.slots
         begin, before_count, count, used = self.begin_time, self.count, self.count, 0
         at_entry = self._first_entry + _ENTRY_SIZE * count
-        adding = keys[: self.entries - count]
+        adding = list(keys[: self.entries - count])
         last_time, seconds = -1, 0
         try:
             self._reserve(at_entry, _ENTRY_SIZE * len(adding))
+            while ENTRIES is not None and not self._by_call and (done := count - before_count) < len(adding):
+                put, slots_taken = ENTRIES.put(
+                    table, reserved, _PIECE_BITS, slots, self._first_entry, count, begin, adding, done
+                )
+                count += put
+                used += slots_taken
+                at_entry += _ENTRY_SIZE * put
+                if done + put < len(adding):
+                    self._reserve(HEADER.size + 4 * (adding[done + put][0] % slots), 4)
             by_call = self._by_call
-            for key_hash, offset, store_time in adding:
+            for key_hash, offset, store_time in adding[count - before_count :]:
                 at_slot = 40 + 4 * (key_hash % slots)
                 if by_call:
                     (before,) = _SLOT.unpack(os.pread(self._descriptor, 4, at_slot))

@@ -15,12 +15,15 @@ from operator import mul
 from sys import byteorder
 from typing import Final
 
-from verniermq.kernel import Property, Run, SysFlag
+from verniermq.kernel import Property, Run, SysFlag, compiled
 
 _MASK: Final = 0xFFFFFFFF
 _LONGEST: Final = 64
 _POWERS: Final = [tuple(pow(31, n - 1 - i, 1 << 32) for i in range(n)) for n in range(_LONGEST + 1)]
 _SHIFT: Final = [pow(31, n, 1 << 32) for n in range(_LONGEST + 1)]
+
+ENTRIES: Final = compiled(__package__, "_entries")
+"""The compiled way of runs, if there is one."""
 
 _UNIQUE_KEYS: Final = (32, 56)
 """Characters of a unique key: address, process, class loader (20, or 44 with IPv6), milliseconds (8), counter (4)."""
@@ -83,10 +86,18 @@ def keys_of(properties: Mapping[str, str], sys_flag: int = 0) -> list[str]:
 
 
 def keys_of_run(run: Run) -> list[tuple[int, int, int]]:
-    """The same for a run: the number of each key of each message, with commit-log offset and store time.
+    """The same for a run: the number of each key of each message, with commit-log offset and store time."""
+    if ENTRIES is None:
+        return _keys_of_run(run)
+    topic = topic_hash(run.topic)
+    found: list[tuple[int, int, int]] = ENTRIES.keys_of_run(
+        topic, run.uniques, run.keys, run.offsets, run.store_timestamp, key_hash
+    )
+    return found
 
-    The messages of a batch have unique keys that were made one after the other, and differ in the counter alone.
-    """
+
+def _keys_of_run(run: Run) -> list[tuple[int, int, int]]:
+    """The messages of a batch have unique keys that were made one after the other, and differ in the counter alone."""
     start, time = topic_hash(run.topic), run.store_timestamp
     found: list[tuple[int, int, int]] = []
     head, base = b"", 0

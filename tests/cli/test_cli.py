@@ -164,14 +164,15 @@ def test_no_plugins_takes_effect_before_any_import(tmp_path: Path) -> None:
     assert not (tmp_path / "imported").exists()
 
 
-def test_a_broker_says_where_it_is_and_stops_when_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("pure", "path"), [("", "compiled|plain"), ("1", "plain")])
+def test_a_broker_says_where_it_is_and_stops_when_told(tmp_path: Path, pure: str, path: str) -> None:
     ready = tmp_path / "ready.json"
     process = subprocess.Popen(
         [
             sys.executable, "-m", "verniermq.cli", "broker", "--port", "0", "--namesrv-port", "0",
             "--store", str(tmp_path / "store"), "--ready-file", str(ready), "--set", "broker.vip_port=false",
         ],
-        stderr=subprocess.PIPE, text=True,
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "VERNIERMQ_PURE": pure},
     )  # fmt: skip
     while not ready.exists():
         assert process.poll() is None
@@ -186,7 +187,7 @@ def test_a_broker_says_where_it_is_and_stops_when_told(tmp_path: Path) -> None:
     assert addresses["namesrv"] in printed
     assert str(tmp_path / "store") in printed
     assert "reachable from this machine only" in printed
-    assert re.search(r"^path +(compiled|plain)$", printed, re.MULTILINE)
+    assert re.search(rf"^path +({path})$", printed, re.MULTILINE)
     assert "verniermq send greetings" in printed
     assert not (tmp_path / "store" / "abort").exists()
 

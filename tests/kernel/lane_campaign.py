@@ -25,9 +25,8 @@ import pytest
 
 from tests.kernel import frames
 from tests.kernel.test_lane import Counting, meet
-from tests.kernel.twins import Twin, twin
+from tests.kernel.twins import Twin, take_plain_way, twin
 from verniermq.kernel.accel.lane import compiled_lane
-from verniermq.kernel.handlers import send
 
 MIXED = 1000
 MUTATED = 10_000
@@ -111,7 +110,7 @@ async def _round(kind: str, seed: int, *, compiled: bool) -> tuple[dict[str, str
     chance = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         if not compiled:
-            patch.setattr(send, "compiled_lane", lambda: None)
+            take_plain_way(patch)
         async with twin(Path(folder), patch) as one:
             counting = Counting(one) if compiled else None
             await meet(one)

@@ -16,9 +16,8 @@ from unittest.mock import Mock
 import pytest
 
 from tests.kernel import frames
-from tests.kernel.twins import Twin, twin
+from tests.kernel.twins import Twin, take_plain_way, twin
 from verniermq.kernel.accel import lane
-from verniermq.kernel.handlers import send
 from verniermq.kernel.remoting import Command, Connection, Handler
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +64,7 @@ async def outcome(
 ) -> tuple[list[bytes], dict[str, bytes], float]:
     """What is answered to each chunk, what is left behind, and how much of it the lane served."""
     if not compiled:
-        patch.setattr(send, "compiled_lane", lambda: None)
+        take_plain_way(patch)
     async with twin(folder, patch) as one:
         assert (one.broker._send.lane is not None) == compiled
         counting = Counting(one) if compiled else None

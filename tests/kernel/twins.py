@@ -19,9 +19,17 @@ from verniermq.kernel.broker import Broker
 from verniermq.kernel.handlers import send
 from verniermq.kernel.message import pack_host
 from verniermq.kernel.remoting import Connection
+from verniermq.plugins.query import indexfile, keys
 from verniermq.testing import ManualClock, running_broker
 
 HOST = pack_host("10.0.0.5", 10911)
+
+
+def take_plain_way(patch: pytest.MonkeyPatch) -> None:
+    """Have brokers use nothing that is compiled."""
+    patch.setattr(send, "compiled_lane", lambda: None)
+    for module in (indexfile, keys):
+        patch.setattr(module, "ENTRIES", None)
 
 
 class Socket:
