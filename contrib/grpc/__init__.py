@@ -9,6 +9,7 @@
              send.py        messages, transactions, recalls     ──┐
              receive.py     pops, waited for; delivery.py           ├──> brokers.py ──> the handlers of the broker
              ack.py         done with, not yet, never; renewal.py ──┘
+    neighbours.py           the other brokers of a cluster, which routes name too
     remote.py, command.py   ``verniermq proxy``: the same in front of other brokers
     schema.py, enums.py     the messages of the protocol, as tables
 

@@ -6,7 +6,7 @@ What the parts of the server need of brokers is :class:`Brokers`; a stand-alone 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
@@ -24,6 +24,9 @@ from verniermq.kernel import (
     Handler,
     TopicConfig,
 )
+
+if TYPE_CHECKING:
+    from verniermq.contrib.grpc.neighbours import Neighbours
 
 OWN_PEER: Final = ("127.0.0.1", 0)
 
@@ -48,10 +51,17 @@ class Brokers(Protocol):
     def max_message_size(self) -> int: ...
 
     async def route(self, topic: str) -> list[BrokerQueues]:
-        """Where a topic is. One that does not exist, but will be created by the first send, is like its model.
+        """Where a topic is, of what is served here. One that the first send will create is like its model.
 
         Raises:
             CallFailed: it is nowhere.
+        """
+
+    async def whole_route(self, topic: str) -> list[BrokerQueues]:
+        """The same with the queues of brokers that clients reach by ports of their own.
+
+        Raises:
+            CallFailed: it is nowhere, or only where no client of this protocol can go.
         """
 
     async def with_topics(self, topics: Iterable[str]) -> list[str]:
@@ -93,6 +103,7 @@ class OwnBroker:
     """The broker that the server is a plugin of."""
 
     context: Context
+    neighbours: Neighbours
     _own: Connection | None = attrs.field(default=None, init=False)
 
     @property
@@ -105,6 +116,14 @@ class OwnBroker:
 
     async def route(self, topic: str) -> list[BrokerQueues]:
         return [BrokerQueues(self.context.name, await self.topic(topic, ""))]
+
+    async def whole_route(self, topic: str) -> list[BrokerQueues]:
+        if topic not in self.context.topics:
+            return await self.neighbours.with_topic(topic) or await self.route(topic)
+        try:
+            return [*await self.route(topic), *await self.neighbours.with_topic(topic)]
+        except CallFailed:
+            return await self.route(topic)
 
     async def with_topics(self, topics: Iterable[str]) -> list[str]:
         return [self.context.name]
@@ -131,7 +150,8 @@ class OwnBroker:
         return found or GroupConfig(name)
 
     async def connect(self, broker_name: str, peer: tuple[str, int], handlers: Mapping[int, Handler]) -> Connection:
-        self._check(broker_name)
+        if broker_name not in ("", self.context.name):
+            return await self.neighbours.connect(broker_name, peer, handlers)
         return self.context.connect_in_process(peer, ClientIdentity(peer[0]), handlers)
 
     def sign(self, request: Command, call: Call) -> Command:

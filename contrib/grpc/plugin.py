@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
@@ -12,6 +12,10 @@ from verniermq.kernel import ConfigError, Context, Declaration, Document, Regist
 
 if TYPE_CHECKING:
     from verniermq.contrib.grpc.port import GrpcPort
+    from verniermq.contrib.grpc.remote import RemoteBrokers
+
+PORT_FIGURE: Final = "grpcPort"
+"""Among the figures of a broker: by it the others of a cluster find its port."""
 
 
 @attrs.frozen
@@ -37,6 +41,7 @@ class Plugin:
     config: Config
     broker: Context
     _port: GrpcPort = attrs.field(init=False)
+    _others: RemoteBrokers = attrs.field(init=False)
     _key: bytes = attrs.field(default=b"", init=False)
     _document: Document = attrs.field(init=False)
 
@@ -69,15 +74,20 @@ class Plugin:
         # Here, so that its settings can be listed where gRPC is not installed.
         try:
             from verniermq.contrib.grpc.brokers import OwnBroker
+            from verniermq.contrib.grpc.neighbours import Neighbours
             from verniermq.contrib.grpc.port import GrpcPort
+            from verniermq.contrib.grpc.remote import RemoteBrokers
         except ImportError as error:
             if error.name is None or error.name.startswith("verniermq"):
                 raise
             install = "pip install 'verniermq[grpc]'"
             raise ConfigError(f"plugin 'grpc' needs {error.name}; install it with: {install}") from None
+        self._others = RemoteBrokers(
+            self.broker.name_servers, clock=self.broker.clock, tls=lambda: self.broker.outgoing_tls
+        )
         tls, remoting = self.broker.configuration.tls, self.broker.configuration.remoting
         return GrpcPort(
-            brokers=OwnBroker(self.broker),
+            brokers=OwnBroker(self.broker, Neighbours(self.broker.name, self._others)),
             key=self._key,
             folder=self.broker.store.path / "config",
             host=self.broker.configuration.broker.host,
@@ -104,6 +114,7 @@ class Plugin:
     @hookimpl
     async def broker_stopping(self) -> None:
         await self._port.stop()
+        self._others.close()
 
     async def _look_after_clients(self) -> None:
         await self._port.server.run()
@@ -114,6 +125,7 @@ class Plugin:
     @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
         return {
+            PORT_FIGURE: str(self.port),
             "grpcClients": str(len(self._port.server.clients)),
             "grpcMessagesRenewed": str(len(self._port.server.renewals)),
         }

@@ -8,7 +8,8 @@ settings are remembered for a few seconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+import ssl
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -46,10 +47,12 @@ CONNECT_SECONDS: Final = 3.0
 
 @attrs.define(eq=False)
 class RemoteBrokers:
-    name_servers: str
+    name_servers: str | Sequence[str]
     credentials: Credentials | None = None
     """What the proxy's requests are signed with, for brokers with access control."""
     clock: Clock = attrs.field(factory=SystemClock)
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None
+    """How to speak TLS to brokers and name servers."""
     max_message_size: int = LARGEST_MESSAGE
     _peers: Peers = attrs.field(init=False)
     _addresses: dict[str, str] = attrs.field(factory=dict, init=False)
@@ -58,7 +61,7 @@ class RemoteBrokers:
     _remembered: dict[Hashable, tuple[float, asyncio.Task[Any]]] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._peers = Peers(self.name_servers)
+        self._peers = Peers(self.name_servers, tls=self.tls)
 
     def close(self) -> None:
         self._peers.close()
@@ -68,18 +71,18 @@ class RemoteBrokers:
     # --- topics and groups -----------------------------------------------------------------
 
     async def route(self, topic: str) -> list[BrokerQueues]:
-        found: list[BrokerQueues] = await self._remember(("route", topic), lambda: self._fetch_route(topic))
+        found: list[BrokerQueues] = await self.remember(("route", topic), lambda: self._fetch_route(topic))
         return found
+
+    async def whole_route(self, topic: str) -> list[BrokerQueues]:
+        return await self.route(topic)
 
     async def _fetch_route(self, topic: str) -> list[BrokerQueues]:
         try:
-            queues = self._queues(await self._peers.route(topic))
+            queues = await self.placed(topic)
         except TopicNotFound:
             return await self._route_of_new(topic)
-        found = []
-        for name, config in queues:
-            attributes = await self._attributes(topic, name)
-            found.append(BrokerQueues(name, attrs.evolve(config, name=topic, attributes=attributes)))
+        found = [BrokerQueues(name, await self.described(topic, name, config)) for name, config in queues]
         if not found:
             raise CallFailed(Code.TOPIC_NOT_FOUND, f"no broker of topic {topic!r} has a master now")
         return found
@@ -109,13 +112,43 @@ class RemoteBrokers:
         ]
         return sorted(found, key=lambda pair: pair[0])
 
-    async def _attributes(self, topic: str, broker_name: str) -> Mapping[str, str]:
+    async def placed(self, topic: str) -> list[tuple[str, TopicConfig]]:
+        """The brokers that have a topic, and its queues there, as the name servers know them.
+
+        Raises:
+            TopicNotFound: they do not know it.
+            RemotingError: none can be asked.
+        """
+        found: list[tuple[str, TopicConfig]] = await self.remember(("placed", topic), lambda: self._fetch_placed(topic))
+        return found
+
+    async def _fetch_placed(self, topic: str) -> list[tuple[str, TopicConfig]]:
+        return self._queues(await self._peers.route(topic))
+
+    async def described(self, topic: str, broker_name: str, config: TopicConfig) -> TopicConfig:
+        """A topic with the attributes that it has on a broker."""
+        attributes = await self.remember(
+            ("attributes", topic, broker_name), lambda: self._fetch_attributes(topic, broker_name)
+        )
+        return attrs.evolve(config, name=topic, attributes=attributes)
+
+    async def _fetch_attributes(self, topic: str, broker_name: str) -> Mapping[str, str]:
         request = GetTopicConfig(topic=topic).command()
         answer = await self.ask(broker_name, request, CONNECT_SECONDS)
         if answer.code != ResponseCode.SUCCESS:
             return {}
         config = parse_answer(answer.body, self._addresses[broker_name], request_name(request.code))
         return {str(name): str(value) for name, value in (config.get("attributes") or {}).items()}
+
+    async def masters(self) -> Mapping[str, str]:
+        """The brokers that the name servers know, each with the address of its master.
+
+        Raises:
+            RemotingError: none can be asked.
+        """
+        found: Mapping[str, str] = await self.remember(("masters",), self._peers.masters)
+        self._addresses.update(found)
+        return found
 
     async def with_topics(self, topics: Iterable[str]) -> list[str]:
         names: dict[str, None] = {}
@@ -134,12 +167,12 @@ class RemoteBrokers:
         raise CallFailed(Code.TOPIC_NOT_FOUND, what)
 
     async def group(self, name: str, broker_name: str) -> GroupConfig:
-        found: GroupConfig = await self._remember(("group", name), lambda: self._fetch_group(name, broker_name))
+        found: GroupConfig = await self.remember(("group", name), lambda: self._fetch_group(name, broker_name))
         return found
 
     async def _fetch_group(self, name: str, broker_name: str) -> GroupConfig:
         if not self._addresses:
-            self._addresses.update(await self._peers.masters())
+            await self.masters()
         broker_name = broker_name or min(self._addresses, default="")
         answer = await self.ask(broker_name, GetGroupConfig(group=name).command(), CONNECT_SECONDS)
         if answer.code == ResponseCode.SUCCESS:
@@ -147,7 +180,7 @@ class RemoteBrokers:
             return GroupConfig.from_json(data)
         return GroupConfig(name)  # its first member makes it, or is refused by the broker
 
-    async def _remember(self, key: Hashable, fetch: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def remember(self, key: Hashable, fetch: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Ask once for all who want to know at the same time, and not again for a few seconds."""
         now = self.clock.monotonic()
         known = self._remembered.get(key)
@@ -155,6 +188,7 @@ class RemoteBrokers:
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()
             known = self._remembered[key] = (now, asyncio.create_task(fetch()))
+            known[1].add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody waits for it
         try:
             return await asyncio.shield(known[1])
         except asyncio.CancelledError:
@@ -166,10 +200,17 @@ class RemoteBrokers:
     # --- requests --------------------------------------------------------------------------
 
     async def connect(self, broker_name: str, peer: tuple[str, int], handlers: Mapping[int, Handler]) -> Connection:
+        return await connect(self.address(broker_name), handlers, CONNECT_SECONDS, tls=self.tls())
+
+    def address(self, broker_name: str) -> str:
+        """
+        Raises:
+            CallFailed: no such broker is known.
+        """
         address = self._addresses.get(broker_name)
         if address is None:
             raise CallFailed(Code.BAD_REQUEST, f"no broker {broker_name!r:.100} is known; ask for a new route")
-        return await connect(address, handlers, CONNECT_SECONDS)
+        return address
 
     def sign(self, request: Command, call: Call) -> Command:
         """In the proxy's own name: what a client signs, no broker can check."""

@@ -49,7 +49,7 @@ class RouteCalls:
     async def query_route(self, request: Any, call: Call) -> Any:
         topic = call.topic(request.topic)
         answer = proto.QueryRouteResponse(status=status(Code.OK))
-        for found in await self.brokers.route(topic):
+        for found in await self.brokers.whole_route(topic):
             where = self._endpoints(found, request)
             for queue_id, permission in enumerate(_permissions(found.topic)):
                 queue = answer.message_queues.add(id=queue_id, permission=permission)
@@ -62,7 +62,7 @@ class RouteCalls:
         topic, group = call.topic(request.topic), call.group(request.group)
         answer = proto.QueryAssignmentResponse(status=status(Code.OK))
         in_order = is_fifo(await self.brokers.group(group, ""))
-        for found in await self.brokers.route(topic):
+        for found in await self.brokers.whole_route(topic):
             if not found.topic.perm & Perm.READ or not found.topic.read_queues:
                 continue
             where = self._endpoints(found, request)

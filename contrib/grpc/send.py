@@ -189,7 +189,7 @@ class SendCalls:
 
     async def recall(self, request: Any, call: Call) -> Any:
         topic = call.topic(request.topic)
-        found = (await self.brokers.route(topic))[0]
+        found = (await self.brokers.whole_route(topic))[0]
         if MessageType.DELAY not in accepted_types(found.topic):
             what = f"topic {topic!r} takes no delayed messages, so none can be taken back"
             raise CallFailed(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, what)

@@ -1,26 +1,35 @@
 """Runs what clients are put through side by side: each of it mostly waits, and none minds the others.
 
-A test marked :func:`beside` is one for each client. The first of them starts the bodies of all that are to run, a few
-at a time; each then waits for its own.
+:func:`beside` makes a test for each client of a scenario. The first of them starts all that are to run, a few at a
+time; each then waits for its own.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import pytest
 
 from tests.interop.drivers import Driver
-from tests.interop.grpc.broker import GrpcBroker
 from tests.interop.grpc.clients import GRPC_CLIENTS, grpc_driver
 
 AT_ONCE = 3 * (os.cpu_count() or 2)
+
+
+class Server(Protocol):
+    """What clients talk to."""
+
+    endpoint: str
+    namesrv: str
+
+    def make_group(self, name: str, **members: Any) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -28,9 +37,9 @@ class Act:
     """What one test body works with."""
 
     driver: Driver
-    broker: GrpcBroker
+    broker: Server
     """Of all, so that the names of topics and groups begin with the client's."""
-    guarded: GrpcBroker
+    guarded: Server | None
     """One that lets nobody in without credentials."""
     folder: Path
 
@@ -41,10 +50,10 @@ class Act:
 Scenario = Callable[[Act], None]
 
 
-def beside(scenario: Scenario) -> Callable[..., None]:
+def beside(scenario: Scenario, clients: Sequence[str] = GRPC_CLIENTS) -> Callable[..., None]:
     """Make a test for each client of ``scenario``, which runs beside the others."""
 
-    @pytest.mark.parametrize("client", GRPC_CLIENTS)
+    @pytest.mark.parametrize("client", clients)
     def test(stage: Stage, client: str) -> None:
         stage.outcome(scenario, client)
 
@@ -59,8 +68,8 @@ class Stage:
     """The brokers and the runs of one module's tests."""
 
     folder: Path
-    broker: GrpcBroker
-    guarded: GrpcBroker
+    broker: Server
+    guarded: Server | None
     _pool: ThreadPoolExecutor
     _runs: dict[tuple[Scenario, str], Future[None]] = attrs.field(factory=dict, init=False)
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
@@ -85,11 +94,23 @@ class Stage:
             driver.close()
 
 
-def selected(request: pytest.FixtureRequest) -> list[tuple[Scenario, str]]:
+@contextmanager
+def running_stage(
+    request: pytest.FixtureRequest, folder: Path, broker: Server, guarded: Server | None = None
+) -> Iterator[Stage]:
+    """A stage on which all that the requesting module is to run has begun."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        stage = Stage(folder, broker, guarded, pool)
+        stage.start(_selected(request))
+        yield stage
+        pool.shutdown(cancel_futures=True)
+
+
+def _selected(request: pytest.FixtureRequest) -> list[tuple[Scenario, str]]:
     """The scenarios of those tests that are to run, in their order."""
-
-    def scenario_of(item: Any) -> Any:
-        return getattr(getattr(item, "function", None), "scenario", None)
-
-    items = [item for item in request.session.items if getattr(item, "module", None) is request.module]
-    return [(scenario_of(item), item.callspec.params["client"]) for item in items if scenario_of(item)]  # type: ignore[attr-defined]
+    found = []
+    for item in request.session.items:
+        scenario = getattr(getattr(item, "function", None), "scenario", None)
+        if scenario is not None and getattr(item, "module", None) is request.module:
+            found.append((scenario, item.callspec.params["client"]))  # type: ignore[attr-defined]
+    return found
