@@ -21,7 +21,7 @@ from tests.arrow.producing import Producing
 from tests.arrow.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
 from verniermq.cli import main
 from verniermq.contrib.arrow import layout
-from verniermq.contrib.arrow.checkpoint import BadCheckpoint, Checkpoint
+from verniermq.contrib.arrow.checkpoint import BadCheckpoint, ExportCheckpoint
 from verniermq.contrib.arrow.errors import BadOption, DataLost, FormatChanged, TableChanged
 from verniermq.contrib.arrow.export import Export, ExportJob, run
 from verniermq.contrib.arrow.progress import ExportProgress
@@ -91,7 +91,7 @@ MOMENTS = {
     "before the files": (layout.BatchFiles, "publish"),
     "between files": (layout, "move_folder"),
     "before the commit": (ExportJob, "_write_figures"),
-    "before the end is noted": (Checkpoint, "commit"),
+    "before the end is noted": (ExportCheckpoint, "commit"),
 }
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_is_cut_short_leaves_nothing_twice(
     other = f"{topic}-2"
     others = producing.send_many(other, 5, queues=1)
     in_commit = {"iceberg": (IcebergTables, "commit"), "delta": (DeltaTables, "commit")}.get(
-        form, (Checkpoint, "commit")
+        form, (ExportCheckpoint, "commit")
     )
     target, name = MOMENTS.get(moment, in_commit)
     original = getattr(target, name)
@@ -115,7 +115,7 @@ def test_a_run_that_is_cut_short_leaves_nothing_twice(
         nonlocal calls
         calls += 1
         # The second topic's turn, where there are turns: one is done, one is not.
-        if calls == (2 if name in ("move_folder", "commit") and target is not Checkpoint else 1):
+        if calls == (2 if name in ("move_folder", "commit") and target is not ExportCheckpoint else 1):
             raise Killed
         return original(*arguments, **more)
 
