@@ -33,8 +33,11 @@ OWN: Final = {
     "send": "verniermq.cli.send:send",
     "tail": "verniermq.cli.tail:tail",
     "bench": "verniermq.cli.bench:bench",
+    "trace": "verniermq.cli.trace:trace",
+    "definitions": "verniermq.cli.definitions:definitions",
     "store": "verniermq.cli.store:store",
     "context": "verniermq.cli.contexts:context",
+    "debug": "verniermq.cli.debug:debug",
     "completion": "verniermq.cli.completion:completion",
 }
 """Name → where it is; imported when the command is used."""

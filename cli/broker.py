@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -27,8 +28,10 @@ from verniermq.cli.progress import progress_of
 from verniermq.cli.sdnotify import Notifier
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import CONFIG_VARIABLE, Configuration
+from verniermq.kernel.errors import ListenFailed
 from verniermq.kernel.host.permissions import open_to_anybody
 from verniermq.kernel.loop import backend_options
+from verniermq.kernel.remoting.server import why_not_listening
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +82,7 @@ def broker(
         broker__name=name, broker__host=host, broker__port=port, namesrv__port=namesrv_port, store__path=store,
     )  # fmt: skip
     configuration = read()
+    _try_ports(configuration)
     set_up_logging(configuration.log.level.upper(), configuration.log.format)
     raise_descriptor_limit()
     given = config_path or os.environ.get(CONFIG_VARIABLE)
@@ -91,6 +95,25 @@ def broker(
     else:
         work = partial(_run, configuration, read, ready_file, started, until_stdin_ends=until_stdin_ends)
         anyio.run(work, backend_options=backend_options())
+
+
+def _try_ports(configuration: Configuration) -> None:
+    """Say at once that something else listens there, before the store is opened and lines are logged.
+
+    Raises:
+        ListenFailed: a port is taken, or the address is not of this machine.
+    """
+    own, plugins = configuration.broker, configuration.plugins
+    places = [(own.host, own.port)]
+    has_name_server = {"default", "namesrv"} & set(plugins.enable) and "namesrv" not in plugins.disable
+    if has_name_server and not own.namesrv:
+        places.append((configuration.namesrv.host, configuration.namesrv.port))
+    for host, port in places:
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            socket.create_server(address[:2], family=family).close()
+        except OSError as error:
+            raise ListenFailed(host, port, why_not_listening(error)) from None
 
 
 async def _run(

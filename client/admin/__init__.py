@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verniermq.client.admin.cluster import BrokerStatus, ClusterAdmin, TopicQueue
+from verniermq.client.admin.cluster import BrokerStatus, TopicQueue
+from verniermq.client.admin.definitions import DefinitionAdmin
 from verniermq.client.admin.groups import QueueProgress
 from verniermq.client.admin.messages import FOREVER, MessageAdmin
 from verniermq.client.admin.progress import GroupProgress, QueueLag
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 
-class Admin(ClusterAdmin, MessageAdmin):
+class Admin(DefinitionAdmin, MessageAdmin):
     """Creates, changes, lists and deletes; looks at messages and at how far groups are.
 
     ::

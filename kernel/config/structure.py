@@ -190,7 +190,16 @@ def _single(kind: Any, setting: Setting, raw: object) -> object:
         return Path(raw)
     if isinstance(kind, type) and kind not in (int, float) and isinstance(raw, kind):
         return raw
-    raise _Misfit(f": expected {described(kind, setting)}")
+    raise _Misfit(f": expected {described(kind, setting)}{_as_list(kind, setting, raw)}")
+
+
+def _as_list(kind: Any, setting: Setting, raw: object) -> str:
+    """How a list is written; RocketMQ writes it as one text, its messageDelayLevel for one."""
+    item = item_kind(kind)
+    if item is None or not isinstance(raw, str) or setting.secret:
+        return ""
+    items = raw.replace(",", " ").split()
+    return f"; write [{', '.join(items)}]" if item in (int, float) else f"; write {toml_value(items)}"
 
 
 def _choice(possible: dict[Any, Any], raw: object) -> object:

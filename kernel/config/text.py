@@ -1,14 +1,14 @@
 """Values that come as plain text, from an environment variable or a flag, read by the kind of their setting.
 
-======================  ====================================================
+======================  =============================================================================
 kind                    text
-======================  ====================================================
+======================  =============================================================================
 true or false           ``true false yes no on off 1 0``
 a number                ``42``, ``0.5``
-a list                  ``a,b,c``, or as in the file: ``["a", "b"]``
+a list                  ``a,b,c``, or as in the file: ``["a", "b"]``; of numbers, sizes and times also ``1s 5s``
 a table                 as in the file: ``{ a = 1, b = 2 }``, or lines of TOML
 anything else           the text itself
-======================  ====================================================
+======================  =============================================================================
 
 A text that does not fit is handed back as it is; whoever checks the kinds then words the complaint.
 """
@@ -20,6 +20,7 @@ import tomllib
 from typing import Any, Final, Literal, get_origin
 
 from verniermq.kernel.config.kinds import is_table, item_kind, value_kind
+from verniermq.kernel.config.units import Duration, Size
 
 _BOOLEANS: Final = {
     "true": True, "yes": True, "on": True, "1": True,
@@ -44,7 +45,9 @@ def read_text(text: PlainText, kind: Any) -> Any:
     if item_kind(kind) is not None:
         if plain.lstrip().startswith("["):
             return _as_in_the_file(plain)
-        return [PlainText(item.strip()) for item in plain.split(",") if item.strip()]
+        is_spaced = item_kind(kind) in (int, float, Size, Duration)
+        items = plain.replace(",", " ").split() if is_spaced else [item.strip() for item in plain.split(",")]
+        return [PlainText(item) for item in items if item]
     if value_kind(kind) is not None or is_table(kind):
         return _table(plain)
     if kind is Any or get_origin(kind) is Literal:

@@ -87,7 +87,7 @@ class RemotingServer:
         try:
             await listener.listen(host, port, self.limits.listen_backlog)
         except OSError as error:
-            raise ListenFailed(host, port, _why_not(error)) from error
+            raise ListenFailed(host, port, why_not_listening(error)) from error
         self._listeners.append(listener)
         names = [sock.getsockname() for sock in listener.sockets]
         self.addresses += [(name[0], name[1]) for name in names]
@@ -247,7 +247,7 @@ async def _wait(tasks: list[asyncio.Task[None]], timeout: float) -> set[asyncio.
     return late
 
 
-def _why_not(error: OSError) -> str:
+def why_not_listening(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "the port is in use; stop what listens there, or choose another port (0 takes a free one)"
     if error.errno == errno.EACCES:

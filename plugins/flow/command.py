@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import anyio
 import click
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
@@ -56,23 +57,45 @@ def rules(namesrv: str, broker: str | None, as_json: bool) -> None:
 @_options
 def stats(namesrv: str, broker: str | None, as_json: bool) -> None:
     """Show what passed and what was refused, for every resource that a rule concerns."""
-    table = Table("broker", "resource", *(_right(title) for title in (
-        "passed", "refused", "passed/s", "refused/s", "running", "mean ms",
-    )), "breakers")  # fmt: skip
-    for name, told in _ask(namesrv, broker).items():
-        for resource in told["resources"]:
-            if as_json:
+    every = [(name, told["resources"]) for name, told in _ask(namesrv, broker).items()]
+    if as_json:
+        for name, resources in every:
+            for resource in resources:
                 click.echo(json.dumps({"broker": name, **resource}))
-            counts = ("passed", "blocked", "pass_qps", "block_qps", "running")
-            table.add_row(
-                escape(name), escape(resource["name"]), *(str(resource[count]) for count in counts),
-                f"{resource['average_rt_ms']:.1f}", ", ".join(resource["breakers"]),
-            )  # fmt: skip
-    _show(table, as_json, "no resource with a rule was called so far")
+        return
+    if not any(resources for _, resources in every):
+        click.echo("no resource with a rule was called so far")
+    for name, resources in every:
+        if resources:
+            click.echo(f"broker {name}")
+            Console(highlight=False).print(_stats(resources))
 
 
-def _right(title: str) -> Column:
-    return Column(title, justify="right")
+COUNTS: Final = {
+    "passed": "passed",
+    "refused": "blocked",
+    "pass/s": "pass_qps",
+    "refuse/s": "block_qps",
+    "run": "running",
+}
+"""Column → figure."""
+
+
+def _stats(resources: Sequence[Mapping[str, Any]]) -> Table:
+    """Fits into 80 columns; breakers have one only if there are any."""
+    has_breakers = any(resource["breakers"] for resource in resources)
+    numbers = [Column(title, justify="right", no_wrap=True) for title in (*COUNTS, "mean ms")]
+    table = Table(
+        Column("resource", overflow="fold"), *numbers, *(["breakers"] if has_breakers else []),
+        box=box.SIMPLE_HEAD, pad_edge=False,
+    )  # fmt: skip
+    for resource in resources:
+        figures = [str(resource[figure]) for figure in COUNTS.values()]
+        table.add_row(
+            escape(resource["name"]), *figures, f"{resource['average_rt_ms']:.1f}",
+            *([", ".join(resource["breakers"])] if has_breakers else []),
+        )  # fmt: skip
+    return table
 
 
 def _show(table: Table, as_json: bool, nothing: str) -> None:

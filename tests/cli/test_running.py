@@ -126,3 +126,20 @@ def test_the_settings_of_the_image_are_settings() -> None:
 @pytest.mark.parametrize("file", re.findall(r"\]\(\.\./([\w./-]+)\)", (ROOT / "docs" / "running.md").read_text()))
 def test_the_files_that_the_page_names_are_there(file: str) -> None:
     assert (ROOT / file).exists()
+
+
+@pytest.mark.parametrize("option", ["--port", "--namesrv-port"])
+def test_a_broker_that_cannot_listen_says_only_that(tmp_path: Path, option: str) -> None:
+    other = "--port" if option == "--namesrv-port" else "--namesrv-port"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        arguments = ["broker", option, port, other, "0", "--store", str(tmp_path / "store")]
+        command = [sys.executable, "-m", "verniermq.cli", *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines() == [
+        f"verniermq: cannot listen on 127.0.0.1:{port}: the port is in use; stop what listens there, "
+        "or choose another port (0 takes a free one)"
+    ]
+    assert not (tmp_path / "store").exists()

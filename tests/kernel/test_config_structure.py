@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verniermq.kernel.config import Duration, Size, setting, settings_of, structure
+from verniermq.kernel.config.text import PlainText
 from verniermq.kernel.errors import ConfigError
 
 
@@ -158,7 +159,11 @@ def test_bare_numbers_are_bytes_and_seconds() -> None:
             {"either": []},
             'either = []: expected a whole number or a duration such as "500ms" or "1h30m" or true or false',
         ),
-        ({"names": "a"}, 'names = "a": expected a list, each item a text'),
+        ({"names": "a b"}, 'names = "a b": expected a list, each item a text; write ["a", "b"]'),
+        (
+            {"ports": "80,81"},
+            'ports = "80,81": expected a list, each item a whole number from 1 to 65535; write [80, 81]',
+        ),
         ({"names": ["a", 3]}, "names[1] = 3: expected a text"),
         ({"ports": [80, 0]}, "ports[1] = 0: expected a whole number from 1 to 65535"),
         ({"sizes": 3}, 'sizes = 3: expected a table, each value a size such as "4MiB" of at most 1GiB'),
@@ -305,3 +310,8 @@ def test_any_table_gives_settings_or_one_line(table: dict[str, object]) -> None:
         said = str(error)
     assert said is None or len(said.splitlines()) == 1
     assert said is None or said.startswith("broker.toml: [plugins.x")
+
+
+@pytest.mark.parametrize("text", ["80 81", "80,81", "80, 81", "[80, 81]"])
+def test_a_list_of_numbers_as_a_text_has_commas_or_spaces(text: str) -> None:
+    assert read(ports=PlainText(text)).ports == (80, 81)

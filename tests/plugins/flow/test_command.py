@@ -24,7 +24,7 @@ BREAKERS = [{"topic": "orders", "measure": "error_count", "limit": 3}]
 
 async def run(*arguments: str) -> Result:
     """In a thread: the command has an event loop of its own, while the broker runs in this one."""
-    return await anyio.to_thread.run_sync(partial(CliRunner(env={"COLUMNS": "140"}).invoke, main, ["flow", *arguments]))
+    return await anyio.to_thread.run_sync(partial(CliRunner(env={"COLUMNS": "80"}).invoke, main, ["flow", *arguments]))
 
 
 async def send(address: str, times: int) -> None:
@@ -54,6 +54,9 @@ async def test_rules_and_figures_of_every_broker_of_the_name_server_are_shown() 
     assert resource["passed"] + resource["blocked"] == 3
     assert resource["breakers"] == ["closed"]
     assert "topic orders" in stats.stdout
+    assert "mean ms" in stats.stdout
+    assert "closed" in stats.stdout
+    assert max(map(len, stats.stdout.splitlines())) <= 80
 
 
 async def test_one_broker_can_be_asked_by_its_address() -> None:

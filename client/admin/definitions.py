@@ -1,0 +1,112 @@
+"""The settings of topics and groups on each broker, as they are kept there: read, changed, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from verniermq.client.admin.cluster import ClusterAdmin
+from verniermq.kernel import RequestCode, UnexpectedAnswer, parse_answer
+from verniermq.protocol.groups import DeleteGroup, UpdateGroup
+from verniermq.protocol.nameserver import DeleteTopicInNamesrv
+from verniermq.protocol.topics import DeleteTopic, UpdateTopic
+
+PAGE: Final = 1000
+"""Topics, or groups, that are asked for at a time; brokers before 5.3 give all at once."""
+
+Tables = dict[str, dict[str, dict[str, Any]]]
+"""Broker name → name of a topic or group → its members, by RocketMQ's names."""
+
+
+class DefinitionAdmin(ClusterAdmin):
+    async def topic_configs(self) -> Tables:
+        """
+        Raises:
+            UnexpectedAnswer, RemotingError: a broker refused, or does not answer.
+        """
+        return await self._tables(RequestCode.GET_ALL_TOPIC_CONFIG, "topic", "topicConfigTable")
+
+    async def group_configs(self) -> Tables:
+        """
+        Raises:
+            UnexpectedAnswer, RemotingError: a broker refused, or does not answer.
+        """
+        return await self._tables(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "group", "subscriptionGroupTable")
+
+    async def _tables(self, code: RequestCode, kind: str, member: str) -> Tables:
+        self._ensure_running()
+        masters = await self._masters()
+        return {name: await self._pages(address, code, kind, member) for name, address in masters.items()}
+
+    async def _pages(self, address: str, code: RequestCode, kind: str, member: str) -> dict[str, dict[str, Any]]:
+        """A table that a broker gives in pages. One that changes meanwhile is read from its start again."""
+        found: dict[str, dict[str, Any]] = {}
+        version: Any = None
+        while True:
+            fields = {f"{kind}Seq": str(len(found)), f"max{kind.capitalize()}Num": str(PAGE)}
+            answer = await self._api.call(address, code, fields)
+            body = parse_answer(answer.body, address, code.name)
+            if found and body.get("dataVersion") != version:
+                found = {}
+                continue
+            version = body.get("dataVersion")
+            page = body.get(member) or {}
+            found.update(page)
+            if not page or len(found) >= answer.integer(f"total{kind.capitalize()}Num", 0):
+                return found
+
+    async def put_topic(self, broker: str, name: str, members: Mapping[str, Any], attributes: str = "") -> None:
+        """Create or change a topic on one broker; ``attributes`` are changes, such as ``+message.type=FIFO``.
+
+        Raises:
+            NoSuchBroker: there is none of that name.
+            UnexpectedAnswer: it refused.
+        """
+        self._ensure_running()
+        update = UpdateTopic(
+            topic=name,
+            read_queues=members["readQueueNums"],
+            write_queues=members["writeQueueNums"],
+            perm=members["perm"],
+            order=members["order"],
+            filter_type=members.get("topicFilterType") or "SINGLE_TAG",
+            sys_flag=members.get("topicSysFlag") or 0,
+            attributes=attributes,
+        )
+        await self._api.ask((await self._masters([broker]))[broker], update, timeout=10.0)
+
+    async def put_group(self, broker: str, name: str, members: Mapping[str, Any]) -> None:
+        """Create or change a group on one broker. Attributes in ``members`` are changes, each with ``+`` or ``-``.
+
+        Raises:
+            NoSuchBroker, UnexpectedAnswer: as :meth:`put_topic`.
+        """
+        self._ensure_running()
+        address = (await self._masters([broker]))[broker]
+        await self._api.ask(address, UpdateGroup(config={**members, "groupName": name}))
+
+    async def drop_topic(self, broker: str, name: str) -> None:
+        """Delete a topic with its messages on one broker; when no broker has it, name servers forget it too.
+
+        Raises:
+            NoSuchBroker, UnexpectedAnswer: as :meth:`put_topic`.
+        """
+        self._ensure_running()
+        await self._api.ask((await self._masters([broker]))[broker], DeleteTopic(topic=name), timeout=10.0)
+        if not any(name in table for table in (await self.topic_configs()).values()):
+            for address in self.options.namesrv:
+                try:
+                    await self._api.ask(address, DeleteTopicInNamesrv(topic=name))
+                except UnexpectedAnswer:
+                    continue  # it has forgotten it already
+        self._routes.forget(name)
+
+    async def drop_group(self, broker: str, name: str) -> None:
+        """Delete a group with its offsets on one broker.
+
+        Raises:
+            NoSuchBroker, UnexpectedAnswer: as :meth:`put_topic`.
+        """
+        self._ensure_running()
+        deletion = DeleteGroup(group=name, clean_offset=True)
+        await self._api.ask((await self._masters([broker]))[broker], deletion)
