@@ -50,6 +50,7 @@ _ON_REQUEST: Final = {
     "ha": "verniermq.plugins.ha:Plugin",
     "http": "verniermq.plugins.http:Plugin",
     "metrics": "verniermq.contrib.metrics:Plugin",
+    "console": "verniermq.contrib.console.plugin:Plugin",
     "spark": "verniermq.contrib.spark.plugin:Plugin",
     "grpc": "verniermq.contrib.grpc.plugin:Plugin",
 }

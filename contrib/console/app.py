@@ -1,0 +1,149 @@
+"""The console as a web application: each view as HTML, as JSON behind ``.json``, and live behind ``.live``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import orjson
+from jinja2 import Environment
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from verniermq.contrib.console.console import Console
+from verniermq.contrib.console.headers import Guarded
+from verniermq.contrib.console.render import STATIC, environment
+from verniermq.contrib.console.settings import listen_address
+from verniermq.contrib.console.view import BadAddress, Look, NothingThere, Shown, View
+from verniermq.kernel import RemotingError
+
+logger = logging.getLogger(__name__)
+
+LIVE_SECONDS: Final = 2.0
+FILES: Final = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
+NO_MAIN: Final = b"event: same\ndata:\n\n"
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class ConsoleApp:
+    """Serves views."""
+
+    def __init__(self, console: Console, views: Sequence[View]) -> None:
+        self._console = console
+        self._views = views
+        self._menu = [view for view in views if view.menu]
+        self._templates: Environment = environment()
+        self.stopping = asyncio.Event()
+        """Ends the live pages, which would go on for ever."""
+
+    def asgi(self) -> ASGIApp:
+        routes = [Route("/static/{digest}/{file}", self._static)]
+        for view in self._views:
+            path = "/index" if view.path == "/" else view.path
+            # The longer endings first: a name in an address takes everything up to the next slash.
+            routes.append(Route(f"{path}.json", self._endpoint(view, self._json)))
+            routes.append(Route(f"{path}.live", self._endpoint(view, self._live)))
+            routes.append(Route(view.path, self._endpoint(view, self._html)))
+        app = Starlette(routes=routes, exception_handlers={404: self._no_page})
+        return Guarded(app, listen_address(self._console.config.listen)[0])
+
+    def _endpoint(self, view: View, answer: Callable[[View, Request, Look], Awaitable[Response]]) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            look = Look(self._console, self._console.inquiry(), request.path_params, dict(request.query_params))
+            try:
+                return await answer(view, request, look)
+            except BadAddress as error:
+                return self._page(request, "error.html", str(error), {"why": str(error)}, status=error.status)
+            except RemotingError as error:
+                data = {"why": f"{error}. The page comes back when a broker does."}
+                return self._page(request, "error.html", "No answer", data, status=502)
+
+        return endpoint
+
+    # --- one view, three ways --------------------------------------------------------------
+
+    async def _html(self, view: View, request: Request, look: Look) -> Response:
+        return self._view_page(request, view, look, await view.show(look))
+
+    async def _json(self, view: View, request: Request, look: Look) -> Response:
+        shown = await view.show(look)
+        body = {"title": shown.title, **shown.data, "command": shown.command, "troubles": look.ask.troubles}
+        return Response(orjson.dumps(body, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS), 200,
+                        media_type="application/json")  # fmt: skip
+
+    async def _live(self, view: View, request: Request, look: Look) -> Response:
+        return StreamingResponse(self._changes(view, request), media_type="text/event-stream")
+
+    async def _changes(self, view: View, request: Request) -> AsyncIterator[bytes]:
+        """The main part of the page, each time that it looks different."""
+        before = ""
+        while not self.stopping.is_set():
+            look = Look(self._console, self._console.inquiry(), request.path_params, dict(request.query_params))
+            try:
+                shown = await view.show(look)
+                context = {**self._context(request, view, look, shown), "layout": "fragment.html"}
+                main = self._templates.get_template(view.template).render(**context)
+                yield _event("main", main) if main != before else NO_MAIN
+                before = main
+            except (BadAddress, RemotingError) as error:
+                yield _event("trouble", str(error))
+                before = ""
+            try:
+                async with asyncio.timeout(LIVE_SECONDS):
+                    await self.stopping.wait()
+            except TimeoutError:
+                continue
+
+    # --- pages -----------------------------------------------------------------------------
+
+    def _context(self, request: Request, view: View | None, look: Look, shown: Shown) -> dict[str, Any]:
+        path = request.url.path.removesuffix(".live")
+        return {
+            **shown.data,
+            "title": shown.title,
+            "command": shown.command,
+            "troubles": look.ask.troubles,
+            "view": view,
+            "menu": self._menu,
+            "config": self._console.config,
+            "path": "/" if path == "/index" else path,
+            "json_path": "/index.json" if path in ("/", "/index") else f"{path}.json",
+            "live_path": ("/index.live" if path in ("/", "/index") else f"{path}.live") if view and view.live else "",
+            "query": look.query,
+            "now_ms": round(time.time() * 1000),
+            "layout": "layout.html",
+        }
+
+    def _view_page(self, request: Request, view: View, look: Look, shown: Shown) -> HTMLResponse:
+        context = self._context(request, view, look, shown)
+        return HTMLResponse(self._templates.get_template(view.template).render(**context))
+
+    def _page(self, request: Request, template: str, title: str, data: dict[str, Any], status: int = 200) -> Response:
+        if request.url.path.endswith(".json"):
+            return Response(orjson.dumps({"error": data["why"]}), status, media_type="application/json")
+        look = Look(self._console, self._console.inquiry(), {}, {})
+        context = self._context(request, None, look, Shown(title, data, ""))
+        return HTMLResponse(self._templates.get_template(template).render(**context), status)
+
+    async def _no_page(self, request: Request, error: Exception) -> Response:
+        why = str(NothingThere("there is no such page; the menu lists what there is"))
+        return self._page(request, "error.html", "No such page", {"why": why}, 404)
+
+    async def _static(self, request: Request) -> Response:
+        file = request.path_params["file"]
+        if file not in FILES:
+            return await self._no_page(request, NothingThere(file))
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return FileResponse(STATIC / file, media_type=FILES[file], headers=headers)
+
+
+def _event(name: str, text: str) -> bytes:
+    lines = "\n".join(f"data: {line}" for line in text.splitlines())
+    return f"event: {name}\n{lines}\n\n".encode()

@@ -1,0 +1,35 @@
+"""The parts of one console, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from verniermq.client.credentials import Credentials
+from verniermq.contrib.console.asking import BrokerPlace, Cluster, Inquiry
+from verniermq.contrib.console.settings import Config
+from verniermq.protocol.peers import Peers
+
+
+@attrs.define(eq=False)
+class Console:
+    """What pages are made of.
+
+    :param peers: the name servers and brokers to ask
+    :param own: the broker that the console is a plugin of
+    """
+
+    config: Config
+    peers: Peers
+    own: Callable[[], BrokerPlace | None] = lambda: None
+    cluster: Cluster = attrs.field(init=False)
+    credentials: Credentials | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.cluster = Cluster(self.peers, self.own)
+        key = self.config.access_key
+        self.credentials = Credentials(key, self.config.secret_key) if key else None
+
+    def inquiry(self) -> Inquiry:
+        return self.cluster.inquiry(self.credentials)

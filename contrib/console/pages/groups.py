@@ -1,0 +1,50 @@
+"""``/groups`` and ``/groups/{name}``."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from functools import partial
+from typing import Final
+
+from verniermq.contrib.console.groups import behind_ms, group_figures, group_list, group_members, group_queues
+from verniermq.contrib.console.listing import listing
+from verniermq.contrib.console.view import Look, NothingThere, Shown, View
+
+SORTS: Final = {"name": False, "lag": True, "behind_ms": True, "members": True, "per_second": True, "retrying": True}
+
+
+async def groups(look: Look) -> Shown:
+    found = await group_list(look.ask)
+    show_all = look.query.get("all") == "1"
+    rows = [row for row in found.values() if show_all or not row["system"]]
+    data = await listing(rows, look.query, partial(group_figures, look.ask), sorts=SORTS, usual="lag")
+    return Shown("Groups", {**data, "all": show_all, "hidden": len(found) - len(rows)}, "verniermq group list")
+
+
+async def group(look: Look) -> Shown:
+    name = look.path["name"]
+    about = (await group_list(look.ask)).get(name)
+    (queues, rate), live = await asyncio.gather(group_queues(look.ask, name), group_members(look.ask, name))
+    if about is None and not queues and not live["members"]:
+        raise NothingThere(f"there is no group {name!r}; the page Groups lists them")
+    lag = sum(row["lag"] for row in queues)
+    only_waiting = look.query.get("waiting") == "1"
+    data = {
+        **(about or {"name": name}),
+        **live,
+        "queues": [row for row in queues if row["lag"] or not only_waiting],
+        "only_waiting": only_waiting,
+        "most_lag": max((row["lag"] for row in queues), default=0),
+        "lag": lag,
+        "behind_ms": behind_ms(queues),
+        "per_second": rate,
+        "caught_up_in_seconds": round(lag / rate) if lag and rate > 0 else None,
+    }
+    return Shown(f"Group {name}", data, f"verniermq group show {shlex.quote(name)}")
+
+
+VIEWS: Final = (
+    View("/groups", "groups.html", groups, "Groups"),
+    View("/groups/{name}", "group.html", group),
+)

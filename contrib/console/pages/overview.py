@@ -1,0 +1,39 @@
+"""``/``: is everything well, and if not, where to look."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from verniermq.contrib.console.brokers import broker_figures
+from verniermq.contrib.console.groups import group_figures, group_list
+from verniermq.contrib.console.topics import topic_list
+from verniermq.contrib.console.view import Look, Shown, View
+
+WORST: Final = 5
+LOOKED_AT: Final = 200
+"""Groups that are asked about; of more, those that were behind when they were last looked at."""
+
+
+async def overview(look: Look) -> Shown:
+    brokers = await broker_figures(look.ask)
+    topics = await topic_list(look.ask)
+    groups = [row for row in (await group_list(look.ask)).values() if not row["system"]]
+    asked = [await group_figures(look.ask, row) for row in groups[:LOOKED_AT]]
+    behind = sorted((row for row in asked if row["lag"]), key=lambda row: (-row["behind_ms"], -row["lag"]))
+    data = {
+        "brokers": brokers,
+        "in_per_second": sum(row["in_per_second"] for row in brokers),
+        "out_per_second": sum(row["out_per_second"] for row in brokers),
+        "in_today": sum(row["in_today"] for row in brokers),
+        "out_today": sum(row["out_today"] for row in brokers),
+        "topics": sum(row["kind"] == "normal" for row in topics.values()),
+        "dead_letter_topics": sum(row["kind"] == "dead letters" for row in topics.values()),
+        "groups": len(groups),
+        "online": sum(bool(row["members"]) for row in asked),
+        "lag": sum(row["lag"] for row in asked),
+        "worst": behind[:WORST],
+    }
+    return Shown("Overview", data, "verniermq cluster")
+
+
+VIEWS: Final = (View("/", "overview.html", overview, "Overview"),)

@@ -1,0 +1,64 @@
+"""In the broker: starts and stops the console. It asks the brokers of the cluster like any other client."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, ClassVar
+
+import anyio.to_thread
+import attrs
+
+from verniermq.contrib.console.settings import Config, check
+from verniermq.kernel import ConfigError, Context, Declaration, Registry, hookimpl
+
+if TYPE_CHECKING:
+    from verniermq.contrib.console.asking import BrokerPlace
+    from verniermq.contrib.console.console import Console
+    from verniermq.contrib.console.server import ConsoleServer
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class Plugin:
+    declaration: ClassVar = Declaration(
+        api=1, config=Config, summary="A console in the browser.", needs=("admin", "topics")
+    )
+    config: Config
+    broker: Context
+    server: ConsoleServer = attrs.field(init=False)
+
+    def setup(self, registry: Registry) -> None:
+        check(self.config)
+        # Here, so that its settings can be listed where the packages that it needs are not installed.
+        try:
+            from verniermq.contrib.console.server import ConsoleServer
+        except ImportError as error:
+            if error.name is None or error.name.startswith("verniermq"):
+                raise
+            install = "pip install 'verniermq[console]'"
+            raise ConfigError(f"plugin 'console' needs {error.name}; install it with: {install}") from None
+        self.server = ConsoleServer(self.config.listen, self._console)
+
+    @hookimpl
+    async def broker_started(self) -> None:
+        self.server.bind()
+        self.server.start()
+        logger.info("console is served address=http://%s", self.server.address)
+
+    @hookimpl
+    async def broker_stopping(self) -> None:
+        self.server.stop()
+        await anyio.to_thread.run_sync(self.server.join)
+
+    def _console(self) -> Console:
+        from verniermq.contrib.console.console import Console
+        from verniermq.protocol.peers import Peers
+
+        peers = Peers(self.broker.name_servers, tls=lambda: self.broker.outgoing_tls)
+        return Console(self.config, peers, self._own)
+
+    def _own(self) -> BrokerPlace:
+        from verniermq.contrib.console.asking import BrokerPlace
+
+        return BrokerPlace(self.broker.cluster, self.broker.name, self.broker.broker_id, self.broker.address)
