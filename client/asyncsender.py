@@ -20,9 +20,16 @@ from verniermq.client.encoder import MessageEncoder, Plain
 from verniermq.client.errors import TooManyInFlight
 from verniermq.client.results import SendResult
 from verniermq.client.routes import Route, Routes
-from verniermq.client.sender import Sender
+from verniermq.client.sender import NOT_MASTER, Sender
 from verniermq.client.template import SendTemplate
-from verniermq.kernel import MessageQueue, RemotingError, RequestCode, VernierMQError, request_name
+from verniermq.kernel import (
+    MessageQueue,
+    RemotingError,
+    RequestCode,
+    UnexpectedAnswer,
+    VernierMQError,
+    request_name,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +141,11 @@ class _Submitted:
                 RequestCode.SEND_MESSAGE_V2, self.plain.message_id, self.way.queue, self.way.address,
                 header.get("code", -1), header.get("extFields") or {}, header.get("remark") or "", self.started,
             )  # fmt: skip
+        except UnexpectedAnswer as error:
+            if error.code == NOT_MASTER:
+                self.failed(error)  # it was not taken, and the broker may have another master
+            else:
+                self._end(None, error)
         except VernierMQError as error:
             self._end(None, error)
         else:

@@ -110,6 +110,7 @@ class Client(JavaNames):
             tls=options.ssl_context(),
             connect_timeout=options.connect_timeout,
             greet=self._greet,
+            lost=self._broker_lost,
             strangers=frozenset(options.namesrv),
         )
         self._name_servers = NameServers(self._pool, options.namesrv, options.request_timeout)
@@ -260,6 +261,13 @@ class Client(JavaNames):
 
     async def _stopping(self) -> None:
         """About to close; connections are still there."""
+
+    # --- brokers that go -------------------------------------------------------------------
+
+    def _broker_lost(self, address: str) -> None:
+        """A broker closed its connection: it may be gone, and its master elsewhere. Look now, not only every 30 s."""
+        if self._state == "runs":
+            self._background.spawn(self._routes.refresh, address)
 
     # --- heartbeats ------------------------------------------------------------------------
 

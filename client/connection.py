@@ -48,7 +48,8 @@ class ConnectionPool:
     """All connections of one client.
 
     ``greet`` is called with each new connection before anything else is sent on it; producers and consumers
-    say there who they are. Addresses in ``strangers`` (the name servers) are not greeted.
+    say there who they are. ``lost`` is called with the address when a peer closes one. Both are not for addresses in
+    ``strangers`` (the name servers).
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ConnectionPool:
         tls: ssl.SSLContext | None = None,
         connect_timeout: float = 3.0,
         greet: Greeting | None = None,
+        lost: Callable[[str], None] | None = None,
         strangers: frozenset[str] = frozenset(),
     ) -> None:
         self._handlers = handlers
@@ -67,6 +69,7 @@ class ConnectionPool:
         self._tls = tls
         self._connect_timeout = connect_timeout
         self._greet = greet
+        self._lost = lost
         self._strangers = strangers
         self._peers: dict[str, _Peer] = {}
         self._closed = False
@@ -129,6 +132,11 @@ class ConnectionPool:
         peer = self._peers.get(address)
         return peer is not None and self.live(address) is None and peer.not_before > time.monotonic()
 
+    def rest(self, address: str) -> float:
+        """For how many seconds more."""
+        peer = self._peers.get(address)
+        return max(0.0, peer.not_before - time.monotonic()) if peer is not None else 0.0
+
     async def open(self, address: str, timeout: float | None = None) -> Connection:
         """The connection to an address, opened if need be.
 
@@ -168,8 +176,14 @@ class ConnectionPool:
             # Also when cancelled by a close: left open, it would keep a client alive at the broker that is gone.
             connection.close()
             raise
+        if self._lost is not None and peer.address not in self._strangers:
+            connection.on_close.append(lambda _: self._closed_by_peer(peer))
         peer.quick = quick
         return connection
+
+    def _closed_by_peer(self, peer: _Peer) -> None:
+        if self._lost is not None and not self._closed and self._peers.get(peer.address) is peer:
+            self._lost(peer.address)
 
     def _opened(self, peer: _Peer, task: asyncio.Task[Connection]) -> None:
         peer.opening = None

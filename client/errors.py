@@ -81,14 +81,19 @@ class NoRoute(ClientError):
 
 
 class NotWritable(ClientError):
-    """A topic that exists, with no queue that takes messages."""
+    """A topic that exists, with no queue that takes messages; ``without_master`` names brokers that would."""
 
-    def __init__(self, topic: str, name_servers: str) -> None:
-        super().__init__(
-            f"topic {topic!r} has no queue at {name_servers} that may be written to; give it write permission with: "
-            f"verniermq topic create {quote(topic)} --perm 6 --namesrv {quote(name_servers)}"
-        )
+    def __init__(self, topic: str, name_servers: str, without_master: Sequence[str] = ()) -> None:
+        if without_master:
+            why = f"{', '.join(without_master)} has no master now, only slaves; start it, or wait for a new one"
+        else:
+            why = f"give it write permission with: verniermq topic create {quote(topic)} --perm 6 --namesrv " + quote(
+                name_servers
+            )
+        super().__init__(f"topic {topic!r} has no queue at {name_servers} that may be written to; {why}")
         self.topic = topic
+        self.without_master = tuple(without_master)
+        self.retriable = bool(without_master)
 
 
 class MessageTooLarge(ClientError):

@@ -107,6 +107,12 @@ class Route:
         )
         return Route(topic, self.brokers, self.clusters, queues, provisional=True)
 
+    @property
+    def without_master(self) -> list[str]:
+        """The brokers that would take messages of this topic, if only they had a master."""
+        names = [data.broker_name for data in self.queues if data.perm & Perm.WRITE and data.write]
+        return [name for name in names if self.brokers.get(name) and self.master(name) is None]
+
     def master(self, broker_name: str) -> str | None:
         return self.brokers.get(broker_name, {}).get(MASTER)
 
@@ -147,6 +153,13 @@ class Routes:
         for route in self._routes.values():
             if broker_name in route.brokers:
                 return route.address(broker_name, broker_id)
+        return None
+
+    def master_address(self, broker_name: str) -> str | None:
+        """Where the master is; a slave takes no messages and keeps no locks."""
+        for route in self._routes.values():
+            if broker_name in route.brokers:
+                return route.master(broker_name)
         return None
 
     async def get(self, topic: str) -> Route:
@@ -203,9 +216,11 @@ class Routes:
     def forget(self, topic: str) -> None:
         self._routes.pop(topic, None)
 
-    async def refresh(self) -> None:
-        """Look at every topic in use again; what cannot be learnt now stays as it was."""
-        for topic in list(self._routes):
+    async def refresh(self, address: str | None = None) -> None:
+        """Look at every topic in use again, or those of one broker; what cannot be learnt now stays as it was."""
+        for topic, route in list(self._routes.items()):
+            if address is not None and not any(address in ids.values() for ids in route.brokers.values()):
+                continue
             try:
                 await self.fetch(topic)
             except NoRoute:

@@ -41,7 +41,12 @@ RETRY_CODES: Final = frozenset(
 """Answers that another broker, or the same one a moment later, might not give."""
 
 _STATUSES: Final = {int(status): status for status in SendStatus}
+NOT_MASTER: Final = ResponseCode.SERVICE_NOT_AVAILABLE
+"""What a slave answers, among them one that was the master a moment ago: it has not taken the message."""
+
 LOOK_SECONDS: Final = 1.0
+LOOK_EVERY: Final = 0.2
+"""How often the name server is asked whether a broker that cannot be reached is elsewhere, while a send waits."""
 SEND_OK: Final = SendStatus.SEND_OK
 
 
@@ -75,23 +80,63 @@ class Sender:
         """
         route = await self.routes.for_sending(topic, self.default_queues)
         if not route.writable:
-            raise NotWritable(topic, self.name_servers)
+            raise NotWritable(topic, self.name_servers, route.without_master)
         return route
+
+    async def _route(self, topic: str, deadline: float) -> Route:
+        """The same; while brokers have no master, as between two of them, it waits for one as long as it may.
+
+        Raises:
+            NoRoute, NotWritable, NameServerUnreachable: it cannot be sent to this topic now.
+        """
+        while True:
+            try:
+                return await self.route(topic)
+            except NotWritable as error:
+                if not error.without_master or deadline - time.monotonic() < LOOK_EVERY:
+                    raise
+                await asyncio.sleep(LOOK_EVERY)
+                await self._fetch(topic, deadline)
 
     def address(self, route: Route, queue: MessageQueue) -> str:
         """
         Raises:
             PeerUnreachable: the broker has no master now.
         """
-        address = route.master(queue.broker_name) or self.routes.broker_address(queue.broker_name)
+        address = route.master(queue.broker_name) or self.routes.master_address(queue.broker_name)
         if address is None:
-            raise PeerUnreachable(queue.broker_name, "the name server knows no address of this broker")
+            raise PeerUnreachable(queue.broker_name, "the name server knows no master of this broker")
         return address
+
+    async def _reachable(self, route: Route, queue: MessageQueue, deadline: float) -> str:
+        """Where to send to. While a broker has no master, or its master refuses connections, the name server is asked
+        again and again: a slave may be the master already.
+
+        Raises:
+            PeerUnreachable: the broker has no master now.
+        """
+        name = queue.broker_name
+        while True:
+            master = route.master(name)
+            has_slaves = master is None and bool(route.brokers.get(name))
+            if not has_slaves and (master is None or not self.pool.is_resting(master)):
+                return self.address(route, queue)
+            if deadline - time.monotonic() <= LOOK_EVERY:
+                return self.address(route, queue)
+            await self._fetch(route.topic, deadline)
+            route = self.routes.known(route.topic) or route
+            if route.master(name) in (None, master):
+                await asyncio.sleep(LOOK_EVERY if master is None else min(LOOK_EVERY, self.pool.rest(master)))
 
     async def _look_again(self, topic: str, error: RemotingError, deadline: float) -> None:
         """A broker that is not where it was may be elsewhere: ask before the next try, if there is time."""
+        is_refusal = isinstance(error, UnexpectedAnswer) and error.code == NOT_MASTER
+        if is_refusal or isinstance(error, PeerUnreachable | ConnectionLost):
+            await self._fetch(topic, deadline)
+
+    async def _fetch(self, topic: str, deadline: float) -> None:
         left = deadline - time.monotonic()
-        if left <= 0 or not isinstance(error, PeerUnreachable | ConnectionLost):
+        if left <= 0:
             return
         try:
             async with asyncio.timeout(min(left, LOOK_SECONDS)):
@@ -121,7 +166,7 @@ class Sender:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            route = await self.route(outgoing.topic)
+            route = await self._route(outgoing.topic, deadline)
             queues = route.writable
             if stored_at:
                 # Brokers that have it already would only store it once more.
@@ -147,6 +192,7 @@ class Sender:
                 tries.append(str(error))
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     self.routes.forget(outgoing.topic)
+                await self._look_again(outgoing.topic, error, deadline)
             except RemotingError as error:
                 last = error
                 tries.append(str(error))
@@ -167,7 +213,8 @@ class Sender:
             raise error
 
     async def send_to(self, outgoing: EncodedMessage, queue: MessageQueue, timeout: float | None = None) -> SendResult:
-        """Send to this queue, once: whoever chose it would not want the message in another.
+        """Send to this queue, once: whoever chose it would not want the message in another. A broker that is no master
+        any more has not taken it, so its new master is asked.
 
         Raises:
             SendFailed: it was not answered.
@@ -175,14 +222,24 @@ class Sender:
         """
         timeout = self.timeout if timeout is None else timeout
         started = time.monotonic()
-        route = await self.route(outgoing.topic)
-        left = max(timeout - (time.monotonic() - started), 0.001)
-        try:
-            return await self.one_try(outgoing, route, queue, left)
-        except UnexpectedAnswer:
-            raise
-        except RemotingError as error:
-            raise SendFailed(outgoing.topic, [str(error)], time.monotonic() - started) from error
+        deadline = started + timeout
+        while True:
+            route = await self._route(outgoing.topic, deadline)
+            try:
+                return await self.one_try(outgoing, route, queue, max(deadline - time.monotonic(), 0.001))
+            except UnexpectedAnswer as error:
+                if not await self._is_elsewhere(route, queue, error, deadline):
+                    raise
+            except RemotingError as error:
+                raise SendFailed(outgoing.topic, [str(error)], time.monotonic() - started) from error
+
+    async def _is_elsewhere(self, route: Route, queue: MessageQueue, error: UnexpectedAnswer, deadline: float) -> bool:
+        """Whether whoever refused a message is no master any more, and its broker has another one."""
+        if error.code != NOT_MASTER:
+            return False
+        await self._fetch(route.topic, deadline)
+        known = self.routes.known(route.topic)
+        return known is not None and known.master(queue.broker_name) not in (None, error.address)
 
     async def send_async(
         self, outgoing: EncodedMessage, queue: MessageQueue | None, timeout: float | None = None
@@ -214,13 +271,15 @@ class Sender:
             left = started + timeout - time.monotonic()
             if left <= 0:
                 break
-            route = await self.route(outgoing.topic)
+            route = await self._route(outgoing.topic, started + timeout)
             if chosen is None:
                 chosen = self.strategy.choose(route.writable, None)
             try:
                 return await self.one_try(outgoing, route, chosen, left)
-            except UnexpectedAnswer:
-                raise
+            except UnexpectedAnswer as error:
+                if not await self._is_elsewhere(route, chosen, error, started + timeout):
+                    raise
+                tries.append(str(error))
             except RemotingError as error:
                 tries.append(str(error))
                 await self._look_again(outgoing.topic, error, started + timeout)
@@ -234,8 +293,9 @@ class Sender:
         """
         started = time.monotonic()
         try:
-            address = self.address(route, queue)
-            answer = await self.pool.request(address, outgoing.command(queue), timeout)
+            address = await self._reachable(route, queue, started + timeout)
+            left = max(started + timeout - time.monotonic(), 0.001)
+            answer = await self.pool.request(address, outgoing.command(queue), left)
         except RemotingError as error:
             self.failed(queue, started, error)
             raise

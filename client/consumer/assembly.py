@@ -13,7 +13,7 @@ from verniermq.client.consumer.concurrent import ConcurrentService
 from verniermq.client.consumer.handback import HandBack
 from verniermq.client.consumer.invoker import HandlerInvoker
 from verniermq.client.consumer.offsets import BrokerOffsets, FileOffsets, Offsets
-from verniermq.client.consumer.orderly import HeldLocks, OrderlyService, is_locked
+from verniermq.client.consumer.orderly import HeldLocks, OrderlyService
 from verniermq.client.consumer.popper import Popper
 from verniermq.client.consumer.popservice import PopService
 from verniermq.client.consumer.puller import Puller
@@ -47,7 +47,7 @@ def put_together(consumer: PushConsumer) -> None:
     )  # fmt: skip
     consumer._puller = Puller(
         api, routes, offsets, group, settings.pull_batch, consumer._subscription, consumer._deliver,
-        assignment.restart, (lambda held: True) if locks is None else is_locked,
+        assignment.restart, (lambda held: True) if locks is None else locks.is_locked,
         commits=not settings.broadcasting, interval=settings.pull_interval, on_damage=settings.on_damage,
     )  # fmt: skip
     if consumer._paused:
@@ -83,7 +83,7 @@ def _service(consumer: PushConsumer) -> ConcurrentService | OrderlyService | Pop
     if settings.orderly:
         return OrderlyService(
             invoker, consumer._offsets, hand_back, asyncio.Semaphore(settings.concurrency), batch_size,
-            settings.broadcasting, settings.suspend, limit,
+            settings.broadcasting, settings.suspend, limit, consumer._locks,
         )  # fmt: skip
     return ConcurrentService(
         invoker, consumer._offsets, hand_back, settings.concurrency, batch_size, settings.broadcasting,

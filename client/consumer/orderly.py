@@ -3,6 +3,7 @@
 
 A queue is read only while the broker has locked it for this client; the lock is renewed every 20 seconds, we take it
 for lost after 30, the broker after 60. A message that fails is tried again in its place, so that none overtakes it.
+Locks are the master's alone. A new master knows none: what the old one locked counts no more until that one locks it.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ class HeldLocks:
     routes: Routes
     group: str
     client_id: str
+    _locked_by: dict[MessageQueue, str] = attrs.field(factory=dict, init=False)
+    """The address of the broker that locked a queue for us last."""
 
     def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
         grouped: dict[str, list[MessageQueue]] = {}
         for queue in queues:
-            address = self.routes.broker_address(queue.broker_name)
+            address = self.routes.master_address(queue.broker_name)
             if address is not None:
                 grouped.setdefault(address, []).append(queue)
         return grouped
@@ -57,12 +60,18 @@ class HeldLocks:
         locked: set[MessageQueue] = set()
         for address, share in self._by_broker(queues).items():
             try:
-                locked |= await self.api.lock(address, self.client_id, self.group, share)
+                found = await self.api.lock(address, self.client_id, self.group, share)
             except RemotingError as error:
                 logger.warning("queues not locked address=%s queues=%d reason=%s", address, len(share), error)
+                continue
+            self._locked_by.update(dict.fromkeys(found, address))
+            locked |= found
         return locked
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        queues = list(queues)
+        for queue in queues:
+            self._locked_by.pop(queue, None)
         for address, share in self._by_broker(queues).items():
             try:
                 await self.api.unlock(address, self.client_id, self.group, share)
@@ -70,15 +79,25 @@ class HeldLocks:
                 logger.warning("queues not unlocked, they expire address=%s reason=%s", address, error)
 
     async def renew(self, held: Sequence[ProcessQueue]) -> None:
+        asked_at = time.monotonic()
         locked = await self.lock([queue.queue for queue in held])
-        now = time.monotonic()
         for queue in held:
             if queue.queue in locked:
-                queue.locked_at = now
+                queue.locked_at = asked_at
 
+    async def renew_moved(self, held: Sequence[ProcessQueue]) -> None:
+        """Lock again what another master than the present one has locked."""
+        moved = [queue for queue in held if not self.is_by_master(queue.queue)]
+        if moved:
+            await self.renew(moved)
 
-def is_locked(held: ProcessQueue) -> bool:
-    return held.locked_at > 0 and time.monotonic() - held.locked_at < LOCK_SECONDS
+    def is_by_master(self, queue: MessageQueue) -> bool:
+        """Whether whoever locked a queue is its master still. While there is none, nobody else gets the lock."""
+        return self.routes.master_address(queue.broker_name) in (None, self._locked_by.get(queue))
+
+    def is_locked(self, held: ProcessQueue) -> bool:
+        is_fresh = held.locked_at > 0 and time.monotonic() - held.locked_at < LOCK_SECONDS
+        return is_fresh and self.is_by_master(held.queue)
 
 
 @attrs.define(eq=False)
@@ -94,6 +113,7 @@ class OrderlyService:
     suspend: float = 1.0
     max_reconsume_times: int = -1
     """How often a message is tried in its place before it becomes a dead letter; -1 for ever."""
+    locks: HeldLocks | None = None
     buried: int = attrs.field(default=0, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     _busy: int = attrs.field(default=0, init=False)
@@ -108,7 +128,7 @@ class OrderlyService:
             batch = await held.take(self.batch_size)
             if not batch:
                 return
-            if not self.broadcasting and not is_locked(held):
+            if self.locks is not None and not self.locks.is_locked(held):
                 held.put_back(batch)
                 await asyncio.sleep(NO_LOCK_PAUSE)
                 continue

@@ -22,15 +22,30 @@ from verniermq.client.errors import ClientError
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.results import PullResult, PullStatus
 from verniermq.client.routes import MASTER, Routes
-from verniermq.kernel import ConnectionLost, PeerUnreachable, RemotingError, ResponseCode, UnexpectedAnswer
+from verniermq.kernel import (
+    ConnectionLost,
+    MessageQueue,
+    PeerUnreachable,
+    RemotingError,
+    ResponseCode,
+    UnexpectedAnswer,
+)
 
 logger = logging.getLogger(__name__)
 
 HOLD_MS: Final = 15_000
 TIMEOUT: Final = 30.0
 AFTER_ERROR: Final = 1.0
+AFTER_MOVE: Final = 0.01
+"""When the broker of a queue was found elsewhere, or its slave serves nobody."""
 AFTER_FLOW_CONTROL: Final = 0.02
 AFTER_DAMAGE: Final = 5.0
+
+LOOK_CODES: Final = frozenset({
+    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER, ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.SYSTEM_BUSY,
+})  # fmt: skip
+"""Answers of a broker that is not, or no longer, who should be asked; 2 is that of a slave that serves no consumers."""
 
 OnDamage: TypeAlias = Literal["skip", "wait"]
 
@@ -86,12 +101,13 @@ class Puller:
         except UnexpectedAnswer as error:
             return await self._refused(held, error)
         except (RemotingError, ClientError) as error:
-            held.broker_id = MASTER  # if it was a slave that failed, the master is there
-            if not held.closing:
-                logger.warning("pull failed, again in %.0f s queue=%s reason=%s", AFTER_ERROR, held.queue, error)
-                if isinstance(error, PeerUnreachable | ConnectionLost):
-                    await self._look_for(held.queue.topic)
-            return AFTER_ERROR
+            if held.closing:
+                return 0.0
+            was_slave, held.broker_id = held.broker_id != MASTER, MASTER  # if a slave failed, the master is there
+            logger.warning("pull failed queue=%s reason=%s", held.queue, error)
+            if isinstance(error, PeerUnreachable | ConnectionLost) and await self._is_elsewhere(held.queue):
+                return AFTER_MOVE
+            return AFTER_MOVE if was_slave else AFTER_ERROR
         if held.closing:
             return 0.0
         return await self._take(held, result)
@@ -102,7 +118,9 @@ class Puller:
         address = route.address(queue.broker_name, held.broker_id)
         if address is None:
             raise PeerUnreachable(queue.broker_name, "the name server knows no address of this broker")
-        commit = self.offsets.known(queue) if self.commits and held.broker_id == MASTER else None
+        # The master may be gone, and a slave asked in its place: what is committed there is not the group's place.
+        is_master = address == route.master(queue.broker_name)
+        commit = self.offsets.known(queue) if self.commits and is_master else None
         wanted = self.subscription(queue.topic)
         return await self.api.pull(
             address,
@@ -123,17 +141,21 @@ class Puller:
             return AFTER_FLOW_CONTROL
         if held.closing:
             return 0.0
-        logger.warning("pull refused, again in %.0f s queue=%s reason=%s", AFTER_ERROR, held.queue, error)
-        if error.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER):
-            await self._look_for(held.queue.topic)
-        return AFTER_ERROR
+        was_slave, held.broker_id = held.broker_id != MASTER, MASTER
+        logger.warning("pull refused queue=%s reason=%s", held.queue, error)
+        if error.code in LOOK_CODES and await self._is_elsewhere(held.queue):
+            return AFTER_MOVE
+        return AFTER_MOVE if was_slave else AFTER_ERROR
 
-    async def _look_for(self, topic: str) -> None:
-        """The broker may be elsewhere now: ask before the next pull, not only every 30 seconds."""
+    async def _is_elsewhere(self, queue: MessageQueue) -> bool:
+        """Whether the queue's broker has another master now: ask before the next pull, not only every 30 seconds."""
+        before = self.routes.known(queue.topic)
         try:
-            await self.routes.fetch(topic)
+            after = await self.routes.fetch(queue.topic)
         except (RemotingError, ClientError) as error:
-            logger.debug("no newer route topic=%s reason=%s", topic, error)
+            logger.debug("no newer route topic=%s reason=%s", queue.topic, error)
+            return False
+        return before is not None and before.address(queue.broker_name) != after.address(queue.broker_name)
 
     async def _take(self, held: ProcessQueue, result: PullResult) -> float:
         held.last_pull = time.monotonic()

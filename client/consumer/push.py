@@ -278,7 +278,12 @@ class PushConsumer(Client):
         self._background.every(OFFSETS_EVERY, self._offsets.save)
         await self._rebalancer.round()
         self._background.keep(self._rebalancer.run)
-        self._routes.changed.append(lambda topic: self._rebalancer.wake())
+        self._routes.changed.append(self._route_changed)
+
+    def _route_changed(self, topic: str) -> None:
+        self._rebalancer.wake()
+        if self._locks is not None:
+            self._background.spawn(self._locks.renew_moved, list(self._assignment.held.values()))
 
     def _message_retried(self) -> None:
         if not self._assignment.of_topic(RETRY_PREFIX + self._wire_group):

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 5.0
+SLAVE_SECONDS: Final = 2.0
+"""How often a slave asks who its master is. Its topics are its master's, so they need not go along."""
 SHORTEST_SECONDS: Final = 1.0
 """Between two registrations because of a lost connection: a name server that hangs up at once is not to be stormed."""
 CALL_TIMEOUT: Final = 6.0
@@ -111,7 +113,7 @@ class Registrar:
             if everything:
                 self._due = self._last + INTERVAL_SECONDS
             try:
-                if everything or news:
+                if everything or news or not self._broker.role.is_master:
                     await self.register(list(self._broker.topics) if everything else news)
                     self.trouble = None
             except RemotingError as error:
@@ -132,7 +134,8 @@ class Registrar:
         """Until there is something new, or the time has come."""
 
         async def sleep() -> None:
-            await self._broker.clock.sleep(self._due - self._broker.clock.monotonic())
+            seconds = self._due - self._broker.clock.monotonic()
+            await self._broker.clock.sleep(seconds if self._broker.role.is_master else min(seconds, SLAVE_SECONDS))
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
