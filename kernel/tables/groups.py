@@ -82,6 +82,16 @@ class GroupConfig:
         return bool(self._get("notifyConsumerIdsChangedEnable"))
 
     @property
+    def broker_id(self) -> int:
+        """Which of a master and its slaves the group reads from."""
+        return int(self._get("brokerId"))
+
+    @property
+    def slow_broker_id(self) -> int:
+        """Which one when it is far behind."""
+        return int(self._get("whichBrokerWhenConsumeSlowly"))
+
+    @property
     def retry_queues(self) -> int:
         return int(self._get("retryQueueNums"))
 

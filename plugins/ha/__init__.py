@@ -4,7 +4,7 @@
 
     sender.py      a master serves its slaves               votes.py     which sends wait for them
     receiver.py    a slave follows its master               metadata.py  topics, groups and offsets
-    frames.py      the bytes between them
+    frames.py      the bytes between them                   reads.py     which of them consumers read from
 
 Who is what stands in the settings and stays so. The bytes between them are those of Apache's brokers.
 ``election.py``, ``acks.py`` and ``epochs.py`` have the rules by which brokers will choose a master themselves; nothing
@@ -14,7 +14,7 @@ runs by them yet.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -39,6 +39,7 @@ from verniermq.kernel import (
     hookimpl,
 )
 from verniermq.plugins.ha.metadata import Metadata, table_copied
+from verniermq.plugins.ha.reads import Reads
 from verniermq.plugins.ha.receiver import Receiver
 from verniermq.plugins.ha.sender import LogSender
 from verniermq.plugins.ha.settings import Config
@@ -115,6 +116,8 @@ class Plugin:
     @hookimpl
     def store_opened(self) -> None:
         self.broker.intercept({RequestCode.GET_BROKER_HA_STATUS: self._status})
+        reads = Reads(self.broker, self.config, lambda: self._receiver.connected)
+        self.broker.intercept(dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), reads.pull))
         if self.config.is_slave:
             broker_id = self.broker.configuration.broker.id
             self.broker.store.refuse_writes(
@@ -175,16 +178,10 @@ class Plugin:
         )
         tables = _refusal(f"this broker is a slave of {name!r}; change it at its master", ResponseCode.SYSTEM_ERROR)
         ending = _refusal(f"this broker is a slave of {name!r}; end it at its master", ResponseCode.SLAVE_NOT_AVAILABLE)
-        pulls = _refusal(
-            f"this broker is a slave of {name!r} and serves no consumers; set slave_reads = true in [plugins.ha]",
-            ResponseCode.SYSTEM_BUSY,
-        )
         return {
             **dict.fromkeys(MESSAGES, messages),
             **dict.fromkeys(TABLES, tables),
             RequestCode.END_TRANSACTION: ending,
-            RequestCode.PULL_MESSAGE: _wait_for_copy if self.config.slave_reads else pulls,
-            RequestCode.LITE_PULL_MESSAGE: _wait_for_copy if self.config.slave_reads else pulls,
         }
 
     # --- for operators ---------------------------------------------------------------------
@@ -212,24 +209,3 @@ def _refusal(why: str, code: ResponseCode) -> Any:
         raise RequestRefused(why, code)
 
     return refuse
-
-
-def _wait_for_copy(handler: Handler, request: Command, connection: Connection) -> Answer | Coroutine[Any, Any, Answer]:
-    """A pull from behind the end of a slave's queue asks for what is not copied yet: the consumer must not go back."""
-    answer = handler(request, connection)
-    if isinstance(answer, Command):
-        return _not_moved(answer)
-    if answer is None:
-        return None
-    return _later(answer)
-
-
-async def _later(answer: Any) -> Answer:
-    return _not_moved(await answer)
-
-
-def _not_moved(answer: Answer) -> Answer:
-    if isinstance(answer, Command) and answer.code == ResponseCode.PULL_OFFSET_MOVED:
-        answer.code = ResponseCode.PULL_RETRY_IMMEDIATELY
-        answer.frame = b""
-    return answer

@@ -49,6 +49,9 @@ class Config:
     )
     timeout: Duration = setting(Duration(3), "How long a sync_master waits for them.", at_least=0.001)
     slave_reads: bool = setting(True, "Whether a slave serves consumers; RocketMQ's slaveReadEnable, false there.")
+    slow_after: Size = setting(
+        Size(0), "How far behind the log's end consumers are sent to a slave; 0 takes 40 % of the memory.", at_least=0
+    )
     metadata_interval: Duration = setting(
         Duration(5), "How often a slave asks for topics, groups and offsets; RocketMQ: 60s.", at_least=0.1
     )

@@ -10,11 +10,20 @@ import anyio
 import orjson
 import pytest
 
-from tests.kernel.pulling import pull, until
+from tests.kernel.pulling import INCLUDED, SUSPEND, Waiting, pull, until
 from tests.plugins.ha.pairs import SMALL, log_files, plugin, running_master, running_slave, send
 from tests.plugins.peer import peer
 from verniermq.client import SendStatus
-from verniermq.kernel import Broker, Command, ConfigError, GroupConfig, PluginError, RequestCode, ResponseCode
+from verniermq.kernel import (
+    Broker,
+    Command,
+    ConfigError,
+    GroupConfig,
+    PluginError,
+    RequestCode,
+    ResponseCode,
+    TopicConfig,
+)
 from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
@@ -269,6 +278,55 @@ async def test_consumers_read_from_a_slave_and_are_never_sent_back(tmp_path: Pat
             assert found.code == ResponseCode.SUCCESS
             ahead = await pull(client, "orders", 1000)
             assert ahead.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert ahead.ext["nextBeginOffset"] == "1000"
+
+
+async def test_who_reads_old_messages_is_sent_to_a_slave_and_back_when_it_has_caught_up(tmp_path: Path) -> None:
+    far = {"plugins__ha__slow_after": "4KiB"}
+    async with (
+        running_master(tmp_path / "master", **far) as master,
+        running_slave(tmp_path / "slave", master, **far) as slave,
+    ):
+        master.topics.put(TopicConfig("orders", 1, 1))
+        await send(master, 40)
+        await equal(master, slave)
+        await until(lambda: "orders" in slave.topics)
+        for broker in (master, slave):
+            async with peer(broker.address) as client:
+                found = [await pull(client, "orders", offset, maxMsgNums=1) for offset in (0, 39)]
+                assert [one.ext["suggestWhichBrokerId"] for one in found] == ["1", "0"]
+
+        master.groups.put(GroupConfig("readers", {"whichBrokerWhenConsumeSlowly": 3, "brokerId": 2}))
+        async with peer(master.address) as client:
+            found = [await pull(client, "orders", offset, maxMsgNums=1) for offset in (0, 39)]
+            assert [one.ext["suggestWhichBrokerId"] for one in found] == ["3", "2"]
+
+
+async def test_at_its_end_a_slave_sends_consumers_to_the_master_and_holds_them_while_there_is_none(
+    tmp_path: Path,
+) -> None:
+    async with running_master(tmp_path / "master") as master:
+        master.topics.put(TopicConfig("orders", 1, 1))
+        async with running_slave(tmp_path / "slave", master) as slave:
+            await send(master, 3)
+            await equal(master, slave)
+            await until(lambda: "orders" in slave.topics)
+            waiting = INCLUDED | SUSPEND
+            async with peer(slave.address) as client:
+                at_end = await pull(client, "orders", 3, sysFlag=waiting)
+                assert (at_end.code, at_end.ext["suggestWhichBrokerId"]) == (
+                    ResponseCode.PULL_RETRY_IMMEDIATELY, "0",
+                )  # fmt: skip
+
+                plugin(slave)._receiver.connected = False
+                held = Waiting()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(held.run, client, "orders", 3, {})
+                    await until(lambda: len(slave.held_pulls) == 1)
+                    plugin(slave)._receiver.connected = True
+                    await send(master, 1)
+                assert held.answer is not None
+                assert held.answer.code == ResponseCode.SUCCESS
 
 
 async def test_a_slave_may_leave_reading_to_its_master(tmp_path: Path) -> None:
