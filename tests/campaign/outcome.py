@@ -33,6 +33,9 @@ class Outcome:
     """The longest wait of a neighbour, over what the control had beside it."""
     control_ms: float = 0.0
     """The longest wait in the control."""
+    hold_ms: float = 0.0
+    """The longest hold of the broker's loop, in processor time; see ``loopwatch``."""
+    hold_control_ms: float = 0.0
     notes: Counter[str] = attrs.field(factory=Counter)
     """What is worth knowing and no failure: deliveries that were repeated, sends that were refused."""
     failures: list[Failure] = attrs.field(factory=list)
@@ -52,6 +55,8 @@ class Outcome:
         self.checked += other.checked
         self.stall_ms = max(self.stall_ms, other.stall_ms)
         self.control_ms = max(self.control_ms, other.control_ms)
+        self.hold_ms = max(self.hold_ms, other.hold_ms)
+        self.hold_control_ms = max(self.hold_control_ms, other.hold_control_ms)
         self.notes += other.notes
         self.failures += other.failures
 

@@ -38,8 +38,9 @@ def table(done: dict[str, Outcome]) -> str:
 def markdown(lines: list[dict[str, Any]]) -> str:
     """The page's part that is made from the results."""
     rows = [
-        "| kind | rounds | checked | lost | wrong | passed | longest wait, control | commits | dates |",
-        "|---|--:|--:|--:|--:|--:|--:|---|---|",
+        "| kind | rounds | checked | lost | wrong | passed | longest wait, control | longest hold, control | commits "
+        "| dates |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|---|---|",
     ]
     for name, kind in KINDS.items():
         own = [line for line in lines if line["kind"] == name]
@@ -47,13 +48,14 @@ def markdown(lines: list[dict[str, Any]]) -> str:
             continue
         whole = results.total(own)
         stall = f"{whole.stall_ms:.0f} ms, {whole.control_ms:.0f} ms" if whole.control_ms else "–"
+        hold = f"{whole.hold_ms:.0f} ms, {whole.hold_control_ms:.0f} ms" if whole.hold_ms else "–"
         commits = list(dict.fromkeys(line["commit"] for line in own))
         shown = commits[0] if len(commits) == 1 else f"{commits[0]} … {commits[-1]}"
         days = sorted({line["date"][:10] for line in own})
         dates = days[0] if len(days) == 1 else f"{days[0]} … {days[-1]}"
         rows.append(
             f"| {name} | {whole.rounds:,} | {whole.checked:,} {kind.unit} | {whole.count('lost')} | "
-            f"{whole.count('wrong')} | {whole.count('passed')} | {stall} | {shown} | {dates} |"
+            f"{whole.count('wrong')} | {whole.count('passed')} | {stall} | {hold} | {shown} | {dates} |"
         )
     rows += ["", f"Machines: {'; '.join(sorted({line['machine'] for line in lines})) or 'none yet'}.", ""]
     failed = [line for line in lines if line["failures"]]

@@ -52,6 +52,8 @@ def line_of(kind: str, first: int, last: int, outcome: Outcome, seconds: float) 
         "stalled": outcome.count("stalled"),
         "stall_ms": round(outcome.stall_ms, 1),
         "control_ms": round(outcome.control_ms, 1),
+        "hold_ms": round(outcome.hold_ms, 1),
+        "hold_control_ms": round(outcome.hold_control_ms, 1),
         "notes": dict(sorted(outcome.notes.items())),
         "failures": [_one_line(f"{failure.category}: {failure.text}") for failure in outcome.failures[:MOST_FAILURES]],
     }
@@ -89,9 +91,7 @@ def total(lines: list[dict[str, Any]]) -> Outcome:
             for category in ("lost", "wrong", "passed", "stalled")
             for _ in range(line[category])
         ]  # fmt: skip
-        whole.add(
-            Outcome(
-                line["rounds"], line["checked"], line["stall_ms"], line["control_ms"], Counter(line["notes"]), failures
-            )
-        )
+        held = (line.get("hold_ms", 0.0), line.get("hold_control_ms", 0.0))
+        waits = (line["stall_ms"], line["control_ms"])
+        whole.add(Outcome(line["rounds"], line["checked"], *waits, *held, Counter(line["notes"]), failures))
     return whole
