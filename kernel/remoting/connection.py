@@ -181,6 +181,7 @@ class Connection:
         That may take further turns. Inside TLS, where no connection is closed on one side only, it is done at once.
         """
         self._turn.end()
+        self._turn.decode_left(self)
         if self._requests and self.accepted and self._transport.get_extra_info("sslcontext") is None:
             self._ended = True
             return True
@@ -326,6 +327,12 @@ class Connection:
         """Keep those that come after the last one served."""
         self._requests = requests[requests.index(last) + 1 :] + self._requests
         self._unsettled = True
+
+    def hold(self) -> None:
+        """Read no more until what was read is served: there was no time to decode it."""
+        self._unsettled = True
+        if not self.closed and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def wait(self) -> None:
         """Leave all requests to a later turn: others got enough answers in this one."""

@@ -217,6 +217,7 @@ class RemotingServer:
     def _end_turn(self) -> None:
         if self._turn is not None:
             self._turn.end()
+            self._turn.decode_all_left()
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [task for connection in self.connections for task in connection.tasks]

@@ -150,7 +150,7 @@ def many_topics() -> Attack:
 
 def flood() -> Attack:
     """Nothing wrong with any request, but very many at once."""
-    return Attack([_send("hostile-flood") * 2_000] * 64)
+    return Attack([_send("neighbour") * 2_000] * 64)
 
 
 def flood_of_pulls() -> Attack:
@@ -186,7 +186,8 @@ def noise() -> Attack:
 
 ATTACKS: tuple[Callable[[], Attack], ...] = (
     references, deep_json, huge_batches, held_pulls, acknowledgement_bits, many_groups, many_members,
-    many_subscriptions, many_locks, many_queues, many_topics, flood, flood_of_pulls, sql, half_frames, slow_readers, noise,
+    many_subscriptions, many_locks, many_queues, many_topics, flood, flood_of_pulls, sql, half_frames,
+    slow_readers, noise,
 )  # fmt: skip
 
 

@@ -11,9 +11,10 @@ import pytest
 from tests.kernel.pulling import until
 from tests.work import WorkPerTurn
 from verniermq.kernel.remoting import Command, Connection, RemotingLimits
+from verniermq.kernel.remoting import server as server_module
 from verniermq.kernel.remoting.command import ONEWAY_FLAG
 from verniermq.kernel.remoting.connection import REQUESTS_PER_TURN
-from verniermq.kernel.remoting.turn import BYTES_PER_TURN, MOST_AT_ONCE
+from verniermq.kernel.remoting.turn import BYTES_PER_TURN, MOST_AT_ONCE, Turn
 
 from .conftest import Listen
 
@@ -32,6 +33,11 @@ def send_all(peers: list[socket.socket], frames: list[bytes]) -> None:
 def connected(address: str, count: int) -> list[socket.socket]:
     host, _, port = address.rpartition(":")
     return [socket.create_connection((host, int(port))) for _ in range(count)]
+
+
+def address_of(peer: socket.socket) -> str:
+    host, port = peer.getsockname()
+    return f"{host}:{port}"
 
 
 async def test_more_than_a_turn_takes_at_once_is_served_in_the_order_in_which_each_sent_it(listening: Listen) -> None:
@@ -254,3 +260,102 @@ async def test_peers_that_ask_for_much_at_once_let_others_have_a_turn(listening:
     assert work.total == peers * asked + 1
     # The last one served in a turn may have begun just before enough was answered.
     assert work.most * len(body) <= BYTES_PER_TURN + limits.write_buffer_high + 2 * len(body)
+
+
+class Works:
+    """A handler whose requests take a millisecond each, by a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+        self.per_turn = WorkPerTurn()
+        self.noted: dict[str, list[int]] = {}
+        self.order: list[str] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def note(self, request: Command, connection: Connection) -> Command:
+        self.now += 0.001
+        self.per_turn.note()
+        self.noted.setdefault(connection.peer_address, []).append(request.opaque)
+        self.order.append(connection.peer_address)
+        return request.reply()
+
+
+FLOODED = 60
+FLOOD = b"".join(Command(NOTE, opaque=number, body=bytes(2_000)).encode() for number in range(FLOODED))
+"""More bytes than are served without a look at the clock."""
+
+
+async def test_many_peers_that_send_much_at_once_let_others_have_a_turn(
+    listening: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = Works()
+    monkeypatch.setattr(server_module, "Turn", lambda loop: Turn(loop, works.clock))
+
+    async with listening({NOTE: works.note}) as there:
+        peers = connected(there.address, 21)
+        await until(lambda: len(there.server.connections) == 21)
+        send_all(peers, [FLOOD] * 20 + [Command(NOTE, opaque=7).encode()])
+        await until(lambda: sum(map(len, works.noted.values())) == 20 * FLOODED + 1)
+
+        modest = address_of(peers[-1])
+        assert works.order.index(modest) < FLOODED * 4, "who sent little does not wait for those who sent much"
+        for peer in peers[:-1]:
+            assert works.noted[address_of(peer)] == list(range(FLOODED))
+        for peer in peers:
+            peer.close()
+    # What began before ten milliseconds were over, one peer that had been left, and one that waited.
+    assert works.per_turn.most <= 10 + 3 * FLOODED
+
+
+@pytest.mark.parametrize("how", ["end", "stop"])
+async def test_what_a_turn_left_is_answered_when_the_peer_or_the_server_ends(
+    listening: Listen, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    works = Works()
+    monkeypatch.setattr(server_module, "Turn", lambda loop: Turn(loop, works.clock))
+
+    async with listening({NOTE: works.note}) as there:
+        host, _, port = there.address.rpartition(":")
+        pairs = [await asyncio.open_connection(host, int(port)) for _ in range(10)]
+        await until(lambda: len(there.server.connections) == 10)
+        connections = list(there.server.connections)
+        for connection in connections:
+            connection.data_received(FLOOD)
+        if how == "end":
+            for connection in connections:
+                if not connection.eof_received():
+                    connection.close()
+        else:
+            await there.server.stop(5.0)
+
+        for reader, writer in pairs:
+            answers = await reader.read()
+            assert answers == b"".join(Command(NOTE, opaque=number).reply().encode() for number in range(FLOODED))
+            writer.close()
+
+
+async def test_a_peer_that_is_left_keeps_its_order(listening: Listen) -> None:
+    works = Works()
+    turn = Turn(asyncio.get_running_loop(), works.clock)
+    turns: list[int] = []
+
+    async with listening({NOTE: works.note}) as there:
+        host, _, port = there.address.rpartition(":")
+        pairs = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
+        await until(lambda: len(there.server.connections) == 4)
+        connections = list(there.server.connections)
+        for connection in connections:
+            connection._turn = turn
+            connection.data_received(FLOOD)
+        turn.end()
+        turns.append(sum(map(len, works.noted.values())))
+        for connection in connections:
+            connection.data_received(Command(NOTE, opaque=FLOODED).encode())
+        await until(lambda: sum(map(len, works.noted.values())) == 4 * (FLOODED + 1))
+
+        assert turns[0] < 4 * FLOODED
+        assert list(works.noted.values()) == [list(range(FLOODED + 1))] * 4
+        for _, writer in pairs:
+            writer.close()
