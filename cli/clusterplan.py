@@ -31,7 +31,7 @@ NUMBER: Final = "{number}"
 
 
 @attrs.frozen
-class Plan:
+class ClusterPlan:
     """What was asked for."""
 
     brokers: int
@@ -54,20 +54,20 @@ class Plan:
     def settings_of(self, number: int) -> tuple[str, ...]:
         return tuple(text.replace(NUMBER, str(number)) for text in self.settings)
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[ClusterMember]:
         """Every broker, a master before its slaves."""
         return [
-            Member(self, number * self.replicas + broker_id + 1, f"broker-{ascii_lowercase[number]}", broker_id)
+            ClusterMember(self, number * self.replicas + broker_id + 1, f"broker-{ascii_lowercase[number]}", broker_id)
             for number in range(self.brokers)
             for broker_id in range(self.replicas)
         ]
 
 
 @attrs.frozen
-class Member:
+class ClusterMember:
     """One broker of a cluster."""
 
-    plan: Plan
+    plan: ClusterPlan
     number: int
     name: str
     broker_id: int

@@ -20,7 +20,7 @@ import attrs
 import click
 
 from verniermq.cli.client import table
-from verniermq.cli.clusterplan import MOST_BROKERS, Member, Plan
+from verniermq.cli.clusterplan import MOST_BROKERS, ClusterMember, ClusterPlan
 from verniermq.cli.logs import set_up_logging
 from verniermq.kernel import (
     Command,
@@ -45,7 +45,7 @@ LAST_LINES: Final = 15
 class MemberEnded(VernierMQError):
     """A broker ended that should not have."""
 
-    def __init__(self, member: Member, code: int) -> None:
+    def __init__(self, member: ClusterMember, code: int) -> None:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         tail = member.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
         said = "\n".join(f"    {line}" for line in tail)
@@ -56,7 +56,7 @@ class MemberEnded(VernierMQError):
 class Running:
     """One broker's process."""
 
-    member: Member
+    member: ClusterMember
     process: subprocess.Popen[bytes]
     address: str = ""
     is_told: bool = False
@@ -125,13 +125,13 @@ def up(
     verniermq topic create orders                     in another terminal: queues on every broker
     verniermq cluster                                 who is there, and how busy
     """
-    plan = Plan(brokers, replicas, data.resolve(), port, config, settings)
+    plan = ClusterPlan(brokers, replicas, data.resolve(), port, config, settings)
     common = plan.common()
     set_up_logging("WARNING", common.log.format)
     anyio.run(_run, plan, common, namesrv_port, as_json, backend_options=backend_options())
 
 
-async def _run(plan: Plan, configuration: Configuration, namesrv_port: int, as_json: bool) -> None:
+async def _run(plan: ClusterPlan, configuration: Configuration, namesrv_port: int, as_json: bool) -> None:
     started = time.perf_counter()
     tls = configuration.tls
     outgoing = load_outgoing_tls(tls.outgoing, tls.server_ca, tls.certificate, tls.key)
@@ -170,7 +170,7 @@ async def _run(plan: Plan, configuration: Configuration, namesrv_port: int, as_j
                 await server.stop()
 
 
-def _start(member: Member) -> Running:
+def _start(member: ClusterMember) -> Running:
     member.folder.mkdir(parents=True, exist_ok=True)
     member.ready_file.unlink(missing_ok=True)
     command = [*member.command(), "--ready-file", str(member.ready_file), "--until-stdin-ends"]
@@ -219,7 +219,7 @@ async def _wait_until_followed(cluster: list[Running], peers: Peers, slaves: int
             await anyio.sleep(LOOK_SECONDS)
 
 
-def _say_ready(plan: Plan, cluster: list[Running], seconds: float, as_json: bool) -> None:
+def _say_ready(plan: ClusterPlan, cluster: list[Running], seconds: float, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"namesrv": plan.namesrv, "brokers": [running.facts for running in cluster]}))
         return

@@ -3,7 +3,7 @@
 The plugin ``console`` runs it in a broker, ``verniermq console`` beside any cluster, with the same pages.
 Everything is asked by RocketMQ's own requests::
 
-    asking       who is asked, on whose behalf, and what was not answered
+    inquiry      who is asked, on whose behalf, and what was not answered
     brokers, topics, groups, …   what is asked, as plain data
     pages/       an address → the data that it shows
     app          that data as HTML, as JSON, and live

@@ -20,7 +20,7 @@ from verniermq.contrib.console.console import Console
 from verniermq.contrib.console.headers import Guarded
 from verniermq.contrib.console.render import STATIC, environment
 from verniermq.contrib.console.settings import listen_address
-from verniermq.contrib.console.view import BadAddress, Look, NothingThere, Shown, View
+from verniermq.contrib.console.view import BadAddress, Look, NoSuchPage, Shown, View
 from verniermq.kernel import RemotingError
 
 logger = logging.getLogger(__name__)
@@ -133,13 +133,13 @@ class ConsoleApp:
         return HTMLResponse(self._templates.get_template(template).render(**context), status)
 
     async def _no_page(self, request: Request, error: Exception) -> Response:
-        why = str(NothingThere("there is no such page; the menu lists what there is"))
+        why = str(NoSuchPage("there is no such page; the menu lists what there is"))
         return self._page(request, "error.html", "No such page", {"why": why}, 404)
 
     async def _static(self, request: Request) -> Response:
         file = request.path_params["file"]
         if file not in FILES:
-            return await self._no_page(request, NothingThere(file))
+            return await self._no_page(request, NoSuchPage(file))
         headers = {"Cache-Control": "public, max-age=31536000, immutable"}
         return FileResponse(STATIC / file, media_type=FILES[file], headers=headers)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from verniermq.contrib.console.asking import BrokerPlace, Inquiry
+from verniermq.contrib.console.inquiry import BrokerPlace, Inquiry
 from verniermq.kernel import Command, RemotingError, RequestCode
 
 SECRET: Final = ("secret", "password", "token", "key")

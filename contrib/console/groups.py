@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any, Final
 
-from verniermq.contrib.console.asking import Inquiry, rows_by_queue
+from verniermq.contrib.console.inquiry import Inquiry, rows_by_queue
 from verniermq.kernel import RETRY_PREFIX, RequestCode, ResponseCode
 
 NO_OFFSETS: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.TOPIC_NOT_EXIST)

@@ -12,8 +12,8 @@ from verniermq.contrib.console.settings import Config, check
 from verniermq.kernel import ConfigError, Context, Declaration, Registry, hookimpl
 
 if TYPE_CHECKING:
-    from verniermq.contrib.console.asking import BrokerPlace
     from verniermq.contrib.console.console import Console
+    from verniermq.contrib.console.inquiry import BrokerPlace
     from verniermq.contrib.console.server import ConsoleServer
 
 logger = logging.getLogger(__name__)
@@ -59,6 +59,6 @@ class Plugin:
         return Console(self.config, peers, self._own)
 
     def _own(self) -> BrokerPlace:
-        from verniermq.contrib.console.asking import BrokerPlace
+        from verniermq.contrib.console.inquiry import BrokerPlace
 
         return BrokerPlace(self.broker.cluster, self.broker.name, self.broker.broker_id, self.broker.address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from verniermq.contrib.console.asking import Inquiry, rows_by_queue
+from verniermq.contrib.console.inquiry import Inquiry, rows_by_queue
 from verniermq.kernel import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from verniermq.contrib.console.asking import Inquiry
+from verniermq.contrib.console.inquiry import Inquiry
 
 if TYPE_CHECKING:
     from verniermq.contrib.console.console import Console
@@ -19,7 +19,7 @@ class BadAddress(Exception):
     status = 400
 
 
-class NothingThere(BadAddress):
+class NoSuchPage(BadAddress):
     """There is no such topic, group, message or page."""
 
     status = 404

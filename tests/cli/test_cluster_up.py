@@ -17,7 +17,7 @@ import anyio
 import attrs
 import pytest
 
-from verniermq.cli.clusterplan import Plan
+from verniermq.cli.clusterplan import ClusterPlan
 from verniermq.client import Message, Producer, SendStatus
 from verniermq.client.admin import Admin
 from verniermq.testing import SMALL
@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_one_line_before_anything_starts(tmp_path: Path, op
 
 def test_each_broker_has_ports_a_folder_and_numbers_of_its_own(tmp_path: Path) -> None:
     settings = ("plugins.http.listen=127.0.0.1:808{number}",)
-    members = Plan(2, 2, tmp_path, 10911, None, settings, "127.0.0.1:9876").members()
+    members = ClusterPlan(2, 2, tmp_path, 10911, None, settings, "127.0.0.1:9876").members()
 
     assert [(member.title, member.port, member.role) for member in members] == [
         ("broker-a-0", 10911, "master"), ("broker-a-1", 10921, "slave"),

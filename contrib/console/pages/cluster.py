@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from verniermq.contrib.console.brokers import broker_figures, broker_settings
-from verniermq.contrib.console.view import Look, NothingThere, Shown, View
+from verniermq.contrib.console.view import Look, NoSuchPage, Shown, View
 
 
 async def cluster(look: Look) -> Shown:
@@ -18,7 +18,7 @@ async def broker(look: Look) -> Shown:
     name = look.path["name"]
     wanted = [row for row in await broker_figures(look.ask) if row["name"] == name]
     if not wanted:
-        raise NothingThere(f"there is no broker {name!r}; the page Cluster lists them")
+        raise NoSuchPage(f"there is no broker {name!r}; the page Cluster lists them")
     settings = {} if wanted[0]["trouble"] else await broker_settings(look.ask, wanted[0]["address"])
     return Shown(f"Broker {name}", {"broker": wanted[0], "copies": wanted[1:], "settings": settings},
                  "verniermq config show")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Final
 
 from verniermq.contrib.console.groups import behind_ms, group_figures, group_list, group_members, group_queues
 from verniermq.contrib.console.listing import listing
-from verniermq.contrib.console.view import Look, NothingThere, Shown, View
+from verniermq.contrib.console.view import Look, NoSuchPage, Shown, View
 
 SORTS: Final = {"name": False, "lag": True, "behind_ms": True, "members": True, "per_second": True, "retrying": True}
 
@@ -27,7 +27,7 @@ async def group(look: Look) -> Shown:
     about = (await group_list(look.ask)).get(name)
     (queues, rate), live = await asyncio.gather(group_queues(look.ask, name), group_members(look.ask, name))
     if about is None and not queues and not live["members"]:
-        raise NothingThere(f"there is no group {name!r}; the page Groups lists them")
+        raise NoSuchPage(f"there is no group {name!r}; the page Groups lists them")
     lag = sum(row["lag"] for row in queues)
     only_waiting = look.query.get("waiting") == "1"
     data = {

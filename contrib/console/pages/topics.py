@@ -10,7 +10,7 @@ from typing import Any, Final
 from verniermq.contrib.console.groups import behind_ms, group_members, group_queues
 from verniermq.contrib.console.listing import listing
 from verniermq.contrib.console.topics import groups_of, topic_figures, topic_list, topic_queues, with_first_times
-from verniermq.contrib.console.view import Look, NothingThere, Shown, View
+from verniermq.contrib.console.view import Look, NoSuchPage, Shown, View
 
 SORTS: Final = {"name": False, "messages": True, "per_second": True, "last_ms": True, "write_queues": True}
 MOST_GROUPS: Final = 50
@@ -30,7 +30,7 @@ async def topic(look: Look) -> Shown:
     name = look.path["name"]
     about = (await topic_list(look.ask)).get(name)
     if about is None:
-        raise NothingThere(f"there is no topic {name!r}; the page Topics lists them")
+        raise NoSuchPage(f"there is no topic {name!r}; the page Topics lists them")
     (queues, rate), names = await asyncio.gather(
         topic_queues(look.ask, name, about["brokers"]), groups_of(look.ask, name, about["brokers"])
     )
