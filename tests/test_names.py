@@ -15,7 +15,7 @@ SYNC = "client/sync/"
 """The plain face of the client has the names of the async one."""
 CODECS = "contrib/codecs/"
 """A codec is chosen by its module."""
-NOUNS = {"mapping", "pending"}
+NOUNS = {"listing", "mapping", "pending"}
 
 
 def source() -> list[Path]:

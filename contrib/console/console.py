@@ -7,7 +7,7 @@ from collections.abc import Callable
 import attrs
 
 from verniermq.client.credentials import Credentials
-from verniermq.contrib.console.inquiry import BrokerPlace, ClusterView, Inquiry
+from verniermq.contrib.console.inquiry import AskedCluster, BrokerPlace, Inquiry
 from verniermq.contrib.console.settings import Config
 from verniermq.protocol.peers import Peers
 
@@ -23,11 +23,11 @@ class Console:
     config: Config
     peers: Peers
     own: Callable[[], BrokerPlace | None] = lambda: None
-    cluster: ClusterView = attrs.field(init=False)
+    cluster: AskedCluster = attrs.field(init=False)
     credentials: Credentials | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.cluster = ClusterView(self.peers, self.own)
+        self.cluster = AskedCluster(self.peers, self.own)
         key = self.config.access_key
         self.credentials = Credentials(key, self.config.secret_key) if key else None
 

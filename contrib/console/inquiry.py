@@ -30,7 +30,7 @@ class BrokerPlace(NamedTuple):
 
 
 @attrs.define(eq=False)
-class ClusterView:
+class AskedCluster:
     """The brokers that some name servers know.
 
     :param own: the broker that the console is a plugin of, which is there without a name server too
@@ -61,7 +61,7 @@ class ClusterView:
 class Inquiry:
     """The questions behind one page."""
 
-    cluster: ClusterView
+    cluster: AskedCluster
     credentials: Credentials | None = None
     troubles: dict[str, str] = attrs.field(factory=dict, init=False)
     """Who gave no answer, and why; a page shows what the others say."""
