@@ -101,7 +101,7 @@ def choose_context(context: click.Context, name: str | None) -> None:
         ContextError: there is none of that name.
     """
     is_addressed = bool(os.environ.get("VERNIERMQ_NAMESRV") or os.environ.get("NAMESRV_ADDR"))
-    if context.invoked_subcommand in LOCAL or (is_addressed and not name):
+    if is_addressed and not name:
         return
     from verniermq.cli.contextfile import Contexts, default_path
 
@@ -135,4 +135,5 @@ def main(context: click.Context, context_name: str | None) -> None:
       verniermq send greetings "hello"
       verniermq tail greetings --from-start
     """
-    choose_context(context, context_name)
+    if context.invoked_subcommand not in LOCAL:
+        choose_context(context, context_name)

@@ -39,7 +39,21 @@ LINE: Final = 66
 """Characters after which the list of plugins goes on in another line."""
 
 
-@click.command()
+class _Broker(click.Group):
+    """``drain`` talks to a broker as a client does: it is imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["drain"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "drain":
+            return None
+        from verniermq.cli.drain import drain
+
+        return drain
+
+
+@click.group(cls=_Broker, invoke_without_command=True)
 @config_options
 @click.option("--name", help="This broker's name.")
 @click.option("--host", help="The address to listen on.")
@@ -53,7 +67,9 @@ LINE: Final = 66
 )
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the standard input ends.")
 @click.option("--for-tests", is_flag=True, help="Obey the parent process: see docs/testing.md. Never in production.")
+@click.pass_context
 def broker(
+    context: click.Context,
     config_path: Path | None,
     no_plugins: str | None,
     settings: tuple[str, ...],
@@ -75,7 +91,13 @@ def broker(
     verniermq broker --config broker.toml             as the file says
     verniermq broker --port 0 --namesrv-port 0        on free ports
     verniermq broker --no-plugins=flow,schedule       without these two
+    verniermq broker drain broker-a                   send producers elsewhere, before it is stopped
     """
+    if context.invoked_subcommand is not None:
+        from verniermq.cli import choose_context
+
+        choose_context(context.find_root(), context.find_root().params.get("context_name"))
+        return
     started = time.perf_counter()
     read = partial(
         configuration_from, config_path, no_plugins, settings,

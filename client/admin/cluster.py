@@ -101,3 +101,30 @@ class ClusterAdmin(ProgressAdmin):
                 body = await self._api.json(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": wire})
                 groups.update(body.get("groupList") or [])
         return sorted(groups)
+
+    async def update_broker_config(self, broker: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a running broker, by RocketMQ's names.
+
+        Raises:
+            NoSuchBroker: there is none of that name.
+            UnexpectedAnswer: it refused.
+        """
+        self._ensure_running()
+        body = "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
+        await self._api.call((await self._masters([broker]))[broker], RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+    async def set_write_permission(self, broker: str, may_write: bool) -> int:
+        """Tell all name servers whether a broker's topics may be sent to; producers go elsewhere once they ask again.
+
+        Says how many topics that are.
+
+        Raises:
+            UnexpectedAnswer: a name server refused.
+        """
+        self._ensure_running()
+        code = RequestCode.ADD_WRITE_PERM_OF_BROKER if may_write else RequestCode.WIPE_WRITE_PERM_OF_BROKER
+        counts = []
+        for address in self.options.namesrv:
+            answer = await self._api.call(address, code, {"brokerName": broker})
+            counts.append(answer.integer("addTopicCount" if may_write else "wipeTopicCount", 0))
+        return max(counts)

@@ -21,6 +21,7 @@ from verniermq.kernel import (
     Handler,
     InvalidParameter,
     NoPermission,
+    Perm,
     RequestCode,
     format_duration,
     nearest,
@@ -95,6 +96,9 @@ SETTINGS: Final[dict[str, tuple[str, Kind]]] = {
 }
 """RocketMQ's name → ours, and how RocketMQ writes it. The files with the same values: ``broker.toml``."""
 
+PERMISSION: Final = "brokerPermission"
+"""4: the broker takes no messages any more, until it is 6 again. It is no setting: a broker that starts takes some."""
+
 CHANGEABLE_TABLES: Final = ("topics.auto_create", "groups.auto_create")
 """What may change while the broker runs, beside settings of plugins that say so by ``settings_changed``."""
 
@@ -124,7 +128,7 @@ class SettingsRequests:
             "listenPort": str(broker.port),
             "namesrvAddr": ";".join(broker.name_servers),
             "brokerRole": "ASYNC_MASTER" if broker.broker_id == 0 else "SLAVE",
-            "brokerPermission": "6",
+            PERMISSION: str(Perm.READ if PERMISSION in broker.store.refusals else Perm.READ_WRITE),
             "clusterTopicEnable": "true",
             "brokerTopicEnable": "true",
             "longPollingEnable": "true",
@@ -163,6 +167,7 @@ class SettingsRequests:
             InvalidParameter: a setting is unknown, or its value is not allowed.
         """
         wished = read_properties(request.body)
+        permission = self._permission(wished.pop(PERMISSION, None))
         changes = {SETTINGS[name][0]: self._value(name, text) for name, text in wished.items() if self._may(name)}
         tables = {setting: value for setting, value in changes.items() if setting in CHANGEABLE_TABLES}
         plugins: dict[str, dict[str, Any]] = {}
@@ -177,7 +182,20 @@ class SettingsRequests:
             self._section(setting).auto_create = value
         for name, text in wished.items():
             logger.info("setting changed %s=%s by=%s", SETTINGS[name][0], text, connection.peer_address)
+        if permission is not None:
+            self._permit(permission, connection.peer_address)
         return request.reply()
+
+    def _permission(self, text: str | None) -> int | None:
+        if text is not None and text not in ("4", "6"):
+            raise InvalidParameter(f"{PERMISSION} = {text!r:.80}: expected 6, or 4 to take no messages any more")
+        return None if text is None else int(text)
+
+    def _permit(self, permission: int, peer: str) -> None:
+        may_write = bool(permission & Perm.WRITE)
+        why = "the broker was told to take no messages any more (brokerPermission = 4); send to another one"
+        self._broker.store.refuse_writes(None if may_write else why, PERMISSION)
+        logger.warning("broker permission changed permission=%d by=%s", permission, peer)
 
     def _may(self, name: str) -> bool:
         known = [name for name, (setting, _) in SETTINGS.items() if self._is_changeable(setting)]

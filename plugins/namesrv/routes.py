@@ -133,7 +133,8 @@ class RouteTable:
                 broker.name, broker.broker_id, broker.address, broker.cluster,
             )  # fmt: skip
         if topics is not None and broker.broker_id == min(ids):
-            self.put_topics(broker.name, topics, mappings)
+            is_known = known is not None and bool(known.version) and known.version == broker.version
+            self.put_topics(broker.name, topics, mappings, keeps_permission=is_known)
         master = ids.get(MASTER)
         return master if master is not None and broker.broker_id != MASTER else None
 
@@ -153,9 +154,22 @@ class RouteTable:
                 f"(stateVersion); the one at {broker.address}, of term {broker.term}, was replaced by it"
             )
 
-    def put_topics(self, broker_name: str, topics: Iterable[TopicConfig], mappings: Mappings = NO_MAPPINGS) -> None:
+    def put_topics(
+        self,
+        broker_name: str,
+        topics: Iterable[TopicConfig],
+        mappings: Mappings = NO_MAPPINGS,
+        *,
+        keeps_permission: bool = False,
+    ) -> None:
+        """:param keeps_permission: of topics that are here; what an operator took away is not given back by the next
+        registration, as long as the broker says nothing new (RocketMQ: ``isBrokerTopicConfigChanged``)"""
         for topic in topics:
-            self._topics.setdefault(topic.name, {})[broker_name] = QueueData.of(topic, mappings.get(topic.name))
+            data = QueueData.of(topic, mappings.get(topic.name))
+            there = self._topics.setdefault(topic.name, {})
+            if keeps_permission and broker_name in there:
+                data = attrs.evolve(data, perm=there[broker_name].perm)
+            there[broker_name] = data
             self._topics_of.setdefault(broker_name, set()).add(topic.name)
 
     def offer_topic(self, broker_name: str, topic: TopicConfig) -> None:

@@ -306,6 +306,22 @@ async def test_the_right_to_write_is_taken_and_given_back() -> None:
     assert (closed["queueDatas"][0]["perm"], opened["queueDatas"][0]["perm"]) == (4, 6)
 
 
+async def test_what_was_taken_is_not_given_back_by_a_registration_that_says_nothing_new() -> None:
+    newer = plain("T", "U").replace(orjson.dumps(VERSION), orjson.dumps({**VERSION, "counter": 99}))
+    async with name_server() as (_, client):
+        await register(client, plain("T"))
+        await client.ask_well(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="b-0")
+        await register(client, plain("T", "U"))
+        same, unknown = await route(client, "T"), await route(client, "U")
+        await register(client, newer)
+        changed = await route(client, "T")
+
+    assert same is not None
+    assert unknown is not None
+    assert changed is not None
+    assert [found["queueDatas"][0]["perm"] for found in (same, unknown, changed)] == [4, 6, 6]
+
+
 async def test_keys_and_values() -> None:
     async with name_server() as (_, client):
         await register(client, plain("T"))

@@ -1,0 +1,145 @@
+"""``verniermq broker drain``: let producers go elsewhere, then take no messages. Works on Apache's brokers too.
+
+::
+
+    name servers      say that the broker's topics may not be written: producers learn it within 30 s, and go elsewhere
+    wait              until nothing came for a while, or the time is over; what still comes is taken
+    brokerPermission  4: what comes now is refused with a code that lets clients try another broker; /readyz turns
+    wait              until everything is on the disk
+
+Consumers are served all the time. A stop after it loses nothing and refuses nothing; a start takes messages again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import anyio
+import attrs
+import click
+
+from verniermq.cli.client import (
+    confirm,
+    connection,
+    dry_run_option,
+    json_option,
+    namesrv_option,
+    print_json,
+    run,
+    yes_option,
+)
+from verniermq.client.admin import Admin
+from verniermq.kernel import RemotingError, parse_duration
+
+READ, BOTH = "4", "6"
+
+
+@attrs.define
+class Drained:
+    """How a broker was drained."""
+
+    broker: str
+    seconds: float = 0.0
+    is_quiet: bool = False
+    """Whether producers had gone before it refused them."""
+    is_synced: bool = False
+
+
+@click.command()
+@click.argument("name", metavar="BROKER")
+@namesrv_option
+@json_option
+@click.option("--quiet", default="35s", show_default=True, help="How long nothing may come before it refuses.")
+@click.option("--timeout", default="90s", show_default=True, help="After this it refuses though messages come.")
+@click.option("--resume", is_flag=True, help="Take messages again instead.")
+@yes_option
+@dry_run_option
+def drain(
+    name: str, namesrv: str, as_json: bool, quiet: str, timeout: str, resume: bool, yes: bool, dry_run: bool
+) -> None:
+    """Let BROKER take no messages any more: producers go to the others, consumers are served on. Then stop it.
+
+    Name servers say first that it may not be written, which producers learn within 30 seconds; what they send until
+    then is taken. Messages that wait for their time, and retries, wait for the next start from then on.
+
+    Exit code 0: nothing comes any more, and all is on the disk. 1: it could not be seen that all is on the disk.
+    """
+    if resume:
+        run(lambda: _resume(namesrv, name))
+        click.echo(f"broker {name} takes messages again", err=as_json)
+        return
+    others = run(lambda: _others(namesrv, name))
+    where = f"producers go to {', '.join(others)}" if others else "NO OTHER BROKER takes messages: sends will fail"
+    click.echo(f"broker {name} would take no messages any more; {where}", err=as_json)
+    if dry_run:
+        return
+    confirm(f"drain broker {name}?", yes)
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    found = run(lambda: _drain(namesrv, name, parse_duration(quiet), parse_duration(timeout), say))
+    if as_json:
+        print_json(attrs.asdict(found))
+    else:
+        how = "" if found.is_synced else ", but not all is on the disk yet"
+        click.echo(f"broker {name} is drained after {found.seconds:.0f} s{how}; stop it now")
+    raise SystemExit(0 if found.is_synced else 1)
+
+
+async def _others(namesrv: str, name: str) -> list[str]:
+    """The masters that are left.
+
+    Raises:
+        NoSuchBroker: there is none of that name.
+    """
+    async with Admin(**connection(namesrv)) as admin:
+        await admin.broker_info(name)
+        return [other for other, ids in sorted((await admin.brokers()).items()) if other != name and 0 in ids]
+
+
+async def _resume(namesrv: str, name: str) -> None:
+    async with Admin(**connection(namesrv)) as admin:
+        await admin.update_broker_config(name, {"brokerPermission": BOTH})
+        await admin.set_write_permission(name, True)
+
+
+async def _drain(namesrv: str, name: str, quiet: float, timeout: float, say: Callable[[str], None]) -> Drained:
+    found, started = Drained(name), time.monotonic()
+    async with Admin(**connection(namesrv)) as admin:
+        topics = await admin.set_write_permission(name, False)
+        say(f"{topics} topics of {name} may not be written any more; waiting until nothing comes for {quiet:g} s")
+        found.is_quiet = await _until_quiet(admin, name, quiet, started + timeout)
+        say("nothing comes any more" if found.is_quiet else f"messages still come after {timeout:g} s; refusing them")
+        await admin.update_broker_config(name, {"brokerPermission": READ})
+        found.is_synced = await _until_synced(admin, name, time.monotonic() + timeout)
+    found.seconds = time.monotonic() - started
+    return found
+
+
+async def _until_quiet(admin: Admin, name: str, quiet: float, deadline: float) -> bool:
+    count, since = await _count(admin, name), time.monotonic()
+    while time.monotonic() - since < quiet:
+        if time.monotonic() > deadline:
+            return False
+        await anyio.sleep(min(1.0, quiet / 4))
+        if (now := await _count(admin, name)) != count:
+            count, since = now, time.monotonic()
+    return True
+
+
+async def _count(admin: Admin, name: str) -> str:
+    return (await admin.broker_info(name)).get("putMessageTimesTotal", "")
+
+
+async def _until_synced(admin: Admin, name: str, deadline: float) -> bool:
+    while True:
+        try:
+            if (await admin.broker_info(name)).get("remainHowManyDataToFlush", "").split(" ")[0] in ("0", "0.0"):
+                return True
+        except RemotingError:
+            return False  # somebody has stopped it already
+        if time.monotonic() > deadline:
+            return False
+        await anyio.sleep(0.2)
