@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -79,7 +79,18 @@ class ConsoleApp:
                         media_type="application/json")  # fmt: skip
 
     async def _live(self, view: View, request: Request, look: Look) -> Response:
-        return StreamingResponse(self._changes(view, request), media_type="text/event-stream")
+        changes = self._changes(view, request) if view.follow is None else self._rows(view.follow(look))
+        return StreamingResponse(changes, media_type="text/event-stream")
+
+    async def _rows(self, follow: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[bytes]:
+        template = self._templates.get_template("messagerows.html")
+        try:
+            async for data in follow:
+                yield _event("rows", template.render(**data)) if data["rows"] else NO_MAIN
+                if self.stopping.is_set():
+                    break
+        except (BadAddress, RemotingError) as error:
+            yield _event("trouble", str(error))
 
     async def _changes(self, view: View, request: Request) -> AsyncIterator[bytes]:
         """The main part of the page, each time that it looks different."""

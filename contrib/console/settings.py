@@ -44,6 +44,7 @@ class Config:
     )
     label: str = setting("", "The name of the environment, shown on top of every page, such as production.")
     colour: str = setting("", "The colour of the label: red, amber, green, blue or grey.", check=_colour)
+    mask: tuple[str, ...] = setting((), "Members of JSON bodies and properties that are not shown, such as card.")
     access_key: str = setting("", "The account that the console asks the brokers with, where access is controlled.")
     secret_key: str = setting("", "The secret of that account.", secret=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -57,3 +57,5 @@ class View:
     menu: str = ""
     """How the menu calls it; a page without is reached by links."""
     live: bool = True
+    follow: Callable[[Look], AsyncIterator[Mapping[str, Any]]] | None = None
+    """What comes anew while somebody looks, as rows on top of a table, instead of the whole page again."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.console.looking import Links, Visitor, watched
+from tests.console.scene import populate
 from tests.metrics.test_metrics import consume
 from tests.plugins.peer import peer
 from verniermq.client import Admin, Producer
@@ -123,9 +124,8 @@ async def test_a_long_list_comes_in_pages_and_is_filtered_and_sorted(console: Wa
 
 async def test_every_page_has_a_command_json_and_a_live_address(console: Watched) -> None:
     broker, somebody = console
-    await send(broker, "orders", 1)
     async with peer(broker.address) as client:
-        await consume(client, "billing", "orders", 0)
+        await populate(client)
 
     for view in VIEWS:
         name = {"cluster": "broker-a", "topics": "orders"}.get(view.path.split("/")[1], "billing")

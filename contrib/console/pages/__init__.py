@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from verniermq.contrib.console.pages import cluster, groups, overview, topics
+from verniermq.contrib.console.pages import (
+    cluster,
+    deadletters,
+    groups,
+    messages,
+    overview,
+    pending,
+    search,
+    topics,
+    traffic,
+)
 from verniermq.contrib.console.view import View
 
-VIEWS: Final[tuple[View, ...]] = (*overview.VIEWS, *cluster.VIEWS, *topics.VIEWS, *groups.VIEWS)
+VIEWS: Final[tuple[View, ...]] = (
+    *overview.VIEWS, *cluster.VIEWS, *topics.VIEWS, *groups.VIEWS, *messages.VIEWS, *deadletters.VIEWS,
+    *pending.VIEWS, *traffic.VIEWS, *search.VIEWS,
+)  # fmt: skip
