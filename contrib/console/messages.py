@@ -14,7 +14,7 @@ import attrs
 
 from verniermq.client.errors import ClientError
 from verniermq.client.message import ReceivedMessage, decode_one
-from verniermq.contrib.console.asking import Inquiry
+from verniermq.contrib.console.inquiry import Inquiry
 from verniermq.kernel import Property, RemotingError, RequestCode, UnexpectedAnswer, parse_offset_message_id
 from verniermq.protocol.query import QueryMessage, ViewMessage
 

@@ -12,7 +12,7 @@ from verniermq.client.message import ReceivedMessage
 from verniermq.contrib.console.bodies import summary
 from verniermq.contrib.console.messages import everything, read_backward, real_topic
 from verniermq.contrib.console.topics import topic_figures, topic_list, topic_queues
-from verniermq.contrib.console.view import Look, NothingThere, Shown, View
+from verniermq.contrib.console.view import Look, NoSuchPage, Shown, View
 from verniermq.kernel import DEAD_LETTER_PREFIX
 
 REASON: Final = "RETRY_REASON_"
@@ -35,7 +35,7 @@ async def letters(look: Look) -> Shown:
     topic = DEAD_LETTER_PREFIX + group
     about = (await topic_list(look.ask)).get(topic)
     if about is None:
-        raise NothingThere(f"there is no dead letter of group {group!r}")
+        raise NoSuchPage(f"there is no dead letter of group {group!r}")
     queues, _ = await topic_queues(look.ask, topic, about["brokers"])
     parts = await asyncio.gather(*(
         read_backward(look.ask, row["broker"], topic, row["queue"], row["first"], row["end"],

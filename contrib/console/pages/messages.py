@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from verniermq.client.message import ReceivedMessage
-from verniermq.contrib.console.asking import Inquiry
 from verniermq.contrib.console.bodies import body_text, summary, whole
 from verniermq.contrib.console.groups import group_members, group_queues
+from verniermq.contrib.console.inquiry import Inquiry
 from verniermq.contrib.console.messages import (
     BUDGET,
     Part,
@@ -23,7 +23,7 @@ from verniermq.contrib.console.messages import (
     read_forward,
 )
 from verniermq.contrib.console.topics import groups_of, topic_list, topic_queues
-from verniermq.contrib.console.view import BadAddress, Look, NothingThere, Shown, View
+from verniermq.contrib.console.view import BadAddress, Look, NoSuchPage, Shown, View
 from verniermq.kernel import RemotingError
 from verniermq.kernel.requests import SearchOffset
 
@@ -62,14 +62,14 @@ async def messages(look: Look) -> Shown:
 async def _about(look: Look, name: str) -> dict[str, Any]:
     about = (await topic_list(look.ask)).get(name)
     if about is None:
-        raise NothingThere(f"there is no topic {name!r}; the page Topics lists them")
+        raise NoSuchPage(f"there is no topic {name!r}; the page Topics lists them")
     return about
 
 
 def _chosen(queues: list[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:
     chosen = [row for row in queues if not wanted or f"{row['broker']}/{row['queue']}" == wanted]
     if wanted and not chosen:
-        raise NothingThere(f"there is no queue {wanted!r} of this topic")
+        raise NoSuchPage(f"there is no queue {wanted!r} of this topic")
     return chosen
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from verniermq.contrib.console.asking import Inquiry
 from verniermq.contrib.console.groups import group_list, group_members
+from verniermq.contrib.console.inquiry import Inquiry
 from verniermq.contrib.console.view import Look, Shown, View
 from verniermq.kernel import Command, RemotingError, RequestCode, ResponseCode, UnexpectedAnswer, parse_json
 
