@@ -6,9 +6,9 @@
     call ──> server.py      who calls, what it is told if something is wrong
              routes.py      where a topic is
              telemetry.py   what a client says of itself; clients.py: the connections that its calls are made on
-             send.py        messages, transactions, recalls     ──┐
-             receive.py     pops, waited for; delivery.py           ├──> brokers.py ──> the handlers of the broker
-             ack.py         done with, not yet, never; renewal.py ──┘
+             send.py        messages, transactions, recalls          ──┐
+             receive.py     pops, waited for; delivery.py, unread.py   ├──> brokers.py ──> the broker's handlers
+             ack.py         done with, not yet, never; renewal.py    ──┘
     neighbours.py           the other brokers of a cluster, which routes name too
     remote.py, command.py   ``verniermq proxy``: the same in front of other brokers
     schema.py, enums.py     the messages of the protocol, as tables

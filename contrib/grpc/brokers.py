@@ -87,6 +87,13 @@ class Brokers(Protocol):
             CallFailed: there is no such broker here.
         """
 
+    async def connect_apart(self, broker_name: str, peer: tuple[str, int]) -> Connection | None:
+        """A connection for one request at a time; ``None`` where that would cost too much.
+
+        Raises:
+            CallFailed: there is no such broker here.
+        """
+
     def sign(self, request: Command, call: Call) -> Command:
         """Have a request say on whose behalf it is made."""
 
@@ -153,6 +160,9 @@ class OwnBroker:
         if broker_name not in ("", self.context.name):
             return await self.neighbours.connect(broker_name, peer, handlers)
         return self.context.connect_in_process(peer, ClientIdentity(peer[0]), handlers)
+
+    async def connect_apart(self, broker_name: str, peer: tuple[str, int]) -> Connection | None:
+        return await self.connect(broker_name, peer, {})
 
     def sign(self, request: Command, call: Call) -> Command:
         return call.sign(request)

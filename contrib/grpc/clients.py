@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 SILENT_SECONDS: Final = 120.0
 """A client without a stream of which nothing was heard for so long is forgotten."""
 TOPICS_PER_PRODUCER: Final = 1000
+MOST_IDLE: Final = 16
+"""Connections of one client to one broker that are kept for its next receives."""
 
 CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
 
@@ -56,6 +58,10 @@ class GrpcClient:
     """Puts a command onto its telemetry stream, while there is one."""
     last_heard: float = 0.0
     _connections: dict[str, Connection] = attrs.field(factory=dict, init=False)
+    _idle: dict[str, list[Connection]] = attrs.field(factory=dict, init=False)
+    """For requests that wait, one after the other; broker → those that are free."""
+    _busy: set[Connection] = attrs.field(factory=set, init=False)
+    """Those on which something waits."""
     _opening: asyncio.Lock = attrs.field(factory=asyncio.Lock, init=False)
 
     async def connection(self, broker_name: str) -> Connection:
@@ -76,6 +82,40 @@ class GrpcClient:
         """
         connection = await self.connection(broker_name)
         return await connection.request(self.brokers.sign(command, call), timeout)
+
+    async def ask_apart(
+        self, broker_name: str, command: Command, call: Call, timeout: float, unclaimed: Callable[[Command], None]
+    ) -> Command:
+        """Like :meth:`request`, for what waits at the broker. It ends there when the caller is cancelled.
+
+        :param unclaimed: gets an answer that comes nevertheless
+
+        Raises:
+            RemotingError: there is no answer.
+        """
+        idle = self._idle.setdefault(broker_name, [])
+        apart = idle.pop() if idle else await self.brokers.connect_apart(broker_name, self.peer)
+        if apart is None:
+            asking = asyncio.ensure_future(self.request(broker_name, command, call, timeout))
+        else:
+            self._busy.add(apart)
+            asking = asyncio.ensure_future(apart.request(self.brokers.sign(command, call), timeout))
+        answered = False
+        try:
+            answer = await asyncio.shield(asking)
+            answered = True
+        except asyncio.CancelledError:
+            asking.add_done_callback(lambda done: _hand_over(done, unclaimed))
+            raise
+        finally:
+            if apart is not None:
+                self._busy.discard(apart)
+                if answered and len(idle) < MOST_IDLE and not apart.closed:
+                    idle.append(apart)
+                else:
+                    # In the next turn: an answer that is on its way arrives before that.
+                    asyncio.get_running_loop().call_soon(apart.close)
+        return answer
 
     # --- groups ----------------------------------------------------------------------------
 
@@ -128,6 +168,14 @@ class GrpcClient:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        for connection in (*self._busy, *(one for idle in self._idle.values() for one in idle)):
+            connection.close()
+        self._idle.clear()
+
+
+def _hand_over(done: asyncio.Future[Command], unclaimed: Callable[[Command], None]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        unclaimed(done.result())
 
 
 @attrs.define(eq=False)

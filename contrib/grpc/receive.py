@@ -28,6 +28,7 @@ from verniermq.contrib.grpc.routes import accepted_types
 from verniermq.contrib.grpc.schema import proto
 from verniermq.contrib.grpc.settings import LONGEST_POLL, is_fifo, max_attempts
 from verniermq.contrib.grpc.status import CallFailed, code_of, status
+from verniermq.contrib.grpc.unread import Unread
 from verniermq.kernel import (
     Command,
     Perm,
@@ -82,6 +83,7 @@ class ReceiveCalls:
     acks: AckCalls
     sealer: Sealer
     renewals: Renewals
+    unread: Unread = attrs.field(factory=Unread)
 
     async def receive(self, request: Any, call: Call, time_left: float | None) -> AsyncIterator[Any]:
         """The parts of the stream.
@@ -91,19 +93,28 @@ class ReceiveCalls:
         """
         wish = await self._wish(request, call)
         client = self.clients.of(call)
-        popped = await self._pop(client, wish, request, call, time_left)
-        unsent = [one for one in popped if await self._is_for(wish, one, call)]
-        if not unsent:
-            yield proto.ReceiveMessageResponse(status=status(Code.MESSAGE_NOT_FOUND, "no new message"))
-        else:
-            yield proto.ReceiveMessageResponse(status=status(Code.OK))
+        self.unread.check(client)
+        unsent = await self._pop(client, wish, request, call, time_left)
+        size = sum(len(one.stored.body) for one in unsent)
         try:
+            self.unread.check(client)  # once more: it may have waited for long, beside others
+            self.unread.add(client, size)
+        except CallFailed:
+            self._give_back(wish, unsent)
+            raise
+        try:
+            unsent = [one for one in unsent if await self._is_for(wish, one, call)]
+            if not unsent:
+                yield proto.ReceiveMessageResponse(status=status(Code.MESSAGE_NOT_FOUND, "no new message"))
+            else:
+                yield proto.ReceiveMessageResponse(status=status(Code.OK))
             while unsent:
                 message = await self._message(wish, unsent[0], client)
                 if message is not None:
                     yield proto.ReceiveMessageResponse(message=message)
                 unsent.pop(0)
         finally:
+            self.unread.remove(client, size)
             if unsent:
                 self._give_back(wish, unsent)
         last = proto.ReceiveMessageResponse()
@@ -157,22 +168,19 @@ class ReceiveCalls:
             attempt_id=request.attempt_id or None,
             broker_name=wish.broker_name or None,
         )
-        asking = asyncio.ensure_future(client.request(wish.broker_name, pop.command(), call, seconds + 5))
-        try:
-            answer = await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            # The client is gone. What its pop finds later is for others.
-            asking.add_done_callback(lambda done: self._give_back_answer(wish, done))
-            raise
+        answer = await client.ask_apart(
+            wish.broker_name, pop.command(), call, seconds + 5, lambda late: self._give_back_answer(wish, late)
+        )
         if answer.code in NOTHING:
             return []
         if answer.code != ResponseCode.SUCCESS:
             raise CallFailed(code_of(answer), answer.remark or f"the pop was answered with {answer.code}")
         return _taken_apart(answer, wish)
 
-    def _give_back_answer(self, wish: Wish, done: asyncio.Future[Command]) -> None:
-        if not done.cancelled() and done.exception() is None and done.result().code == ResponseCode.SUCCESS:
-            self._give_back(wish, _taken_apart(done.result(), wish))
+    def _give_back_answer(self, wish: Wish, answer: Command) -> None:
+        """The client is gone. What its pop found is for others."""
+        if answer.code == ResponseCode.SUCCESS:
+            self._give_back(wish, _taken_apart(answer, wish))
 
     def _give_back(self, wish: Wish, popped: list[Popped]) -> None:
         async def give_back() -> None:

@@ -202,6 +202,9 @@ class RemoteBrokers:
     async def connect(self, broker_name: str, peer: tuple[str, int], handlers: Mapping[int, Handler]) -> Connection:
         return await connect(self.address(broker_name), handlers, CONNECT_SECONDS, tls=self.tls())
 
+    async def connect_apart(self, broker_name: str, peer: tuple[str, int]) -> Connection | None:
+        return None  # a socket for each receive that waits
+
     def address(self, broker_name: str) -> str:
         """
         Raises:

@@ -23,10 +23,11 @@ from tests.grpc.rocketmq5 import (
     named,
     port_of,
     producer_settings,
+    until,
 )
 from verniermq.contrib.grpc.enums import Code, MessageType, TransactionResolution
 from verniermq.kernel import VernierMQError
-from verniermq.testing import running_broker
+from verniermq.testing import ManualClock, running_broker
 
 ACCOUNTS = {
     "producer": {"secret": "p-secret", "topics": {TOPIC: "PUB"}},
@@ -201,6 +202,19 @@ async def test_a_client_that_goes_away_while_it_waits_takes_no_message_with_it()
         (message,) = await other.receive_all(1)
 
         assert message.body == b"for whoever is there"
+
+
+async def test_a_receive_that_is_given_up_waits_no_longer_at_the_broker() -> None:
+    async with grpc_broker(clock=ManualClock()) as broker, client_of(broker) as client:
+        pop = broker.host.active["pop"].instance
+        assert await _is_served(client)
+        await client.receive_all(1)
+        for _ in range(2):
+            waiting = [asyncio.create_task(client.receive(poll=20)) for _ in range(40)]
+            await until(lambda: pop.runtime_info()["popWaiting"] == "40")
+            for task in waiting:
+                task.cancel()
+            await until(lambda: pop.runtime_info()["popWaiting"] == "0")
 
 
 async def test_many_waiting_receives_keep_nobody_from_being_served() -> None:
