@@ -190,9 +190,11 @@ class Plugin:
     def _family(self, metric: Metric, texts: dict[Labels, Texts], pieces: list[bytes]) -> Iterator[None]:
         """Write one family; what a plugin raises costs the rest of this one and no other."""
         labels = Labels.of(metric.labels, self._constant(metric.name))
-        known = texts.setdefault(labels, {})
+        known = texts.get(labels)
+        if known is None:
+            known = texts[labels] = Texts(labels)
         try:
-            for text in family(self._renamed(metric), labels, known, self.config.max_series):
+            for text in family(self._renamed(metric), known, self.config.max_series):
                 if text is not None:
                     pieces.append(text.encode())
                 yield

@@ -2,34 +2,51 @@
 
 A group is shown until it is deleted. (Apache's broker shows a group only while it has members, so that its lag is not
 seen just when nobody consumes.) Groups that broadcast keep their places themselves and are left out.
+
+What a group lets pass it by is no lag: where its members subscribe to some tags only, those are counted by the hashes
+in the consume queue. At most ``SCANNED`` entries of a queue are looked at, and the rest is taken to be like them; a
+condition in SQL cannot be judged so, and everything counts. ``verniermq_lag_estimated`` says of which rows that holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Final, NamedTuple
 
-import attrs
+from verniermq.kernel import RETRY_PREFIX, ConsumeQueue, Context, Sample, Subscription, java_hash
 
-from verniermq.kernel import RETRY_PREFIX, Context, Sample
+ROWS_PER_STEP: Final = 16
+SCANNED: Final = 2048
+"""Entries of a queue that are looked at for one group with tags; a tenth of a millisecond."""
+
+LABELS: Final = ("consumer_group", "is_retry", "is_system", "topic")
 
 
-@attrs.frozen
-class Lag:
+class Lag(NamedTuple):
     """Of one group in one topic."""
 
     labels: tuple[str, str, str, str]
     """``consumer_group``, ``is_retry``, ``is_system``, ``topic``."""
-    lag: int
+    lag: int = 0
     """Not consumed: what is ready and what is in flight."""
-    inflight: int
+    inflight: int = 0
     """Handed out and not consumed."""
-    lag_ms: int
+    lag_ms: int = 0
     """The age of the oldest that is not consumed."""
-    queueing_ms: int
+    queueing_ms: int = 0
     """The age of the oldest that is not handed out."""
+    is_estimated: bool | None = None
+    """Whether a filter could not be judged for all of it; ``None`` without a filter."""
 
 
-LABELS = ("consumer_group", "is_retry", "is_system", "topic")
+class Waiting(NamedTuple):
+    """What a group has before it in one queue."""
+
+    messages: int
+    first: int
+    """The offset of the first that it wants."""
+    is_estimated: bool
 
 
 class LagTable:
@@ -41,43 +58,76 @@ class LagTable:
         """Make the table anew, in steps."""
         rows: list[Lag] = []
         now = self._broker.clock.now_ms()
-        consumers = self._broker.clients.consumers
-        for topic, group, queues in self._broker.offsets:
+        consumers, topics = self._broker.clients.consumers, self._broker.topics
+        queues = yield from self._queues()
+        last, system = "", "false"
+        for number, (topic, group, committed) in enumerate(self._broker.offsets):
+            if number % ROWS_PER_STEP == 0:
+                yield
+            if topics.find(topic) is None:
+                continue
             live = consumers.get(group)
-            if live is None or live.message_model != "BROADCASTING":
-                row = self._row(topic, group, dict(queues), now)
-                if row is not None:
-                    rows.append(row)
-            yield
+            if live is not None and live.message_model == "BROADCASTING":
+                continue
+            if topic != last:
+                last, system = topic, "true" if topics.is_system(topic) else "false"
+            labels = (group, "true" if topic.startswith(RETRY_PREFIX) else "false", system, topic)
+            if topic not in queues:
+                rows.append(Lag(labels))
+                continue
+            subscribed = None if live is None else live.subscriptions.get(topic)
+            wanted = None if subscribed is None else subscribed.subscription
+            rows.append(self._row(labels, queues[topic], dict(committed), wanted, now))
         self.rows = rows
 
-    def _row(self, topic: str, group: str, committed: dict[int, int], now: int) -> Lag | None:
+    def _queues(self) -> Generator[None, None, Mapping[str, list[ConsumeQueue]]]:
+        """By topic, of those that ever had a message; asked once, since many groups may read one."""
+        found: dict[str, list[ConsumeQueue]] = defaultdict(list)
+        for number, queue in enumerate(list(self._broker.store.queues())):
+            found[queue.topic].append(queue)
+            if number % 256 == 0:
+                yield
+        return found
+
+    def _row(
+        self,
+        labels: tuple[str, str, str, str],
+        queues: list[ConsumeQueue],
+        committed: Mapping[int, int],
+        wanted: Subscription | None,
+        now: int,
+    ) -> Lag:
+        group, topic = labels[0], labels[3]
         store, pulled = self._broker.store, self._broker.offsets.pulled
-        config = self._broker.topics.find(topic)
-        if config is None:
-            return None
+        selects = wanted is not None and not wanted.wants_all
         lag = inflight = 0
         oldest = waiting = now
-        for queue_id in range(config.read_queues):
-            queue = store.queue(topic, queue_id)
-            if queue is None:
-                continue
-            end = queue.max_offset
-            place = committed.get(queue_id, 0)
-            if place >= end:
-                continue
-            place = max(place, queue.min_offset)
+        is_estimated = False
+        for queue in queues:
+            end, queue_id = queue.max_offset, queue.queue_id
+            place = max(committed.get(queue_id, 0), queue.min_offset)
             if place >= end:
                 continue
             handed_out = min(max(pulled(group, topic, queue_id), place), end)
-            lag += end - place
-            inflight += handed_out - place
-            oldest = min(oldest, store.stored_at(topic, queue_id, place) or now)
-            if handed_out < end:
-                waiting = min(waiting, store.stored_at(topic, queue_id, handed_out) or now)
-        retry, system = topic.startswith(RETRY_PREFIX), self._broker.topics.is_system(topic)
-        labels = (group, "true" if retry else "false", "true" if system else "false", topic)
-        return Lag(labels, lag, inflight, now - oldest, now - waiting)
+            if selects and wanted is not None:
+                before, ready = _waiting(queue, place, end, wanted), _waiting(queue, handed_out, end, wanted)
+                is_estimated |= before.is_estimated or ready.is_estimated
+            else:
+                before, ready = Waiting(end - place, place, False), Waiting(end - handed_out, handed_out, False)
+            lag += before.messages
+            inflight += max(0, before.messages - ready.messages)
+            stored = store.stored_at(topic, queue_id, before.first) or now if before.messages else now
+            oldest = min(oldest, stored)
+            if ready.messages and ready.first != before.first:
+                stored = store.stored_at(topic, queue_id, ready.first) or now
+            waiting = min(waiting, stored) if ready.messages else waiting
+        return Lag(labels, lag, inflight, now - oldest, now - waiting, is_estimated if selects else None)
+
+    def estimated(self) -> Iterator[Sample]:
+        """Of groups with a filter: whether what waits is not counted to its end."""
+        for row in self.rows:
+            if row.is_estimated is not None:
+                yield (row.labels[0], row.labels[3]), int(row.is_estimated)
 
     def samples(self, figure: Callable[[Lag], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: ((row.labels, figure(row)) for row in self.rows)
@@ -93,3 +143,23 @@ class LagTable:
             place = max(committed.get(queue_id, 0), low)
             age = now - (store.stored_at(topic, queue_id, place) or now) if place < end else 0
             yield queue_id, place, end, age
+
+
+def _waiting(queue: ConsumeQueue, begin: int, end: int, wanted: Subscription) -> Waiting:
+    """What of a queue a subscription wants, by the hashes of the tags."""
+    if wanted.expression_type != "TAG":
+        return Waiting(end - begin, begin, True)
+    hashes = {java_hash(tag.strip()) for tag in wanted.expression.split("||") if tag.strip()}
+    place, count, first = begin, 0, begin
+    while place < end and place - begin < SCANNED:
+        entries = queue.entries(place, min(end - place, SCANNED - (place - begin)))
+        if not entries:
+            break
+        matching = [number for number, entry in enumerate(entries) if entry[2] in hashes]
+        if matching and not count:
+            first = place + matching[0]
+        count += len(matching)
+        place += len(entries)
+    if place >= end:
+        return Waiting(count, first, False)
+    return Waiting(count * (end - begin) // max(1, place - begin), first, True)

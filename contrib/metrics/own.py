@@ -40,6 +40,11 @@ class OwnMetrics:
             ("consumer_group",),
         )  # fmt: skip
         registry.metric(
+            "verniermq_lag_estimated", "gauge",
+            "Of groups with a filter: 1 if not all that waits was looked at, 0 if it was.", self._lag.estimated,
+            ("consumer_group", "topic"),
+        )  # fmt: skip
+        registry.metric(
             "verniermq_disk_free_bytes", "gauge", "Bytes free on the file system that the store lies in.",
             lambda: shutil.disk_usage(broker.store.path).free,
         )  # fmt: skip

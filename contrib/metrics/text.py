@@ -13,6 +13,7 @@ it yields after each piece of work, so that whoever drives it can pause.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -20,8 +21,8 @@ import attrs
 from verniermq.kernel import Histogram, Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-LINES_PER_PIECE: Final = 256
-LINES_PER_STEP: Final = 16
+LINES_PER_STEP: Final = 256
+HISTOGRAMS_PER_STEP: Final = 16
 
 
 def escaped(value: str) -> str:
@@ -56,37 +57,40 @@ class Labels:
 
     def text(self, values: tuple[str, ...]) -> str:
         """What stands between the braces."""
-        return self.template % tuple([escaped(values[position]) for position in self.order])
+        ordered = tuple([values[position] for position in self.order])
+        joined = "".join(ordered)
+        if "\\" in joined or '"' in joined or "\n" in joined:
+            ordered = tuple([escaped(value) for value in ordered])
+        return self.template % ordered
 
 
-Texts = dict[tuple[str, ...], str]
-"""The values of labels → their text, for families that have the same labels and the same figures' values."""
+class Texts(dict[tuple[str, ...], str]):
+    """The values of labels → their text, for families that have the same labels and the same figures' values."""
+
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+
+    def __missing__(self, values: tuple[str, ...]) -> str:
+        text = self[values] = self._labels.text(values)
+        return text
 
 
-def family(metric: Metric, labels: Labels, texts: Texts, most: int) -> Iterator[str | None]:
+def family(metric: Metric, texts: Texts, most: int) -> Iterator[str | None]:
     """The text of one family in pieces, with ``None`` between them where nothing is ready yet.
 
     At most ``most`` figures are written; how many there were beyond is said in a comment.
     """
     yield f"# HELP {metric.name} {metric.help.replace(chr(92), chr(92) * 2)}\n# TYPE {metric.name} {metric.kind}\n"
-    name, lines, count = metric.name, [], 0
-    for values, value in metric.samples():
-        count += 1
-        if count <= most:
-            text = texts.get(values)
-            if text is None:
-                text = texts[values] = labels.text(values)
-            if isinstance(value, Histogram):
-                lines.append(_histogram(name, text, value))
-            else:
-                lines.append(f"{name}{{{text}}} {float(value)!r}\n")
-        if count % LINES_PER_PIECE == 0:
-            yield "".join(lines)
-            lines = []
-        elif count % LINES_PER_STEP == 0:
-            yield None
-    if lines:
-        yield "".join(lines)
+    name, count = metric.name, 0
+    samples = iter(metric.samples())
+    step = HISTOGRAMS_PER_STEP if metric.kind == "histogram" else LINES_PER_STEP
+    while batch := list(islice(samples, step)):
+        written = batch[: max(0, most - count)]
+        count += len(batch)
+        if metric.kind == "histogram":
+            yield "".join([_histogram(name, texts[values], value) for values, value in written])  # type: ignore[arg-type]
+        else:
+            yield "".join([f"{name}{{{texts[values]}}} {float(value)!r}\n" for values, value in written])  # type: ignore[arg-type]
     if count > most:
         yield f"# {count - most} figures of {metric.name} are left out: [plugins.metrics] max_series = {most}\n"
 

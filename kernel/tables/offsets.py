@@ -143,7 +143,8 @@ class ConsumerOffsets:
 
     def __iter__(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
         """Every (topic, group, {queue: offset})."""
-        return iter([(topic, group, queues) for (topic, group), queues in self._committed.items()])
+        for (topic, group), queues in list(self._committed.items()):
+            yield topic, group, queues
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop what belongs to a deleted topic or group."""

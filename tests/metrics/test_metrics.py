@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import anyio
 import attrs
+import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample as Parsed
@@ -299,6 +300,57 @@ async def test_more_figures_than_there_may_be_are_left_out_and_said(tmp_path: Pa
 
     assert len(found.samples["rocketmq_messages_in_total"]) == 2
     assert "# 2 figures of rocketmq_messages_in_total are left out" in found.text
+
+
+async def subscribe(client: Peer, group: str, topic: str, expression: str, kind: str = "TAG") -> None:
+    subscription = {"topic": topic, "subString": expression, "expressionType": kind, "subVersion": 1}
+    consumer = {"groupName": group, "messageModel": "CLUSTERING", "subscriptionDataSet": [subscription]}
+    body = orjson.dumps({"clientID": client.client_id, "consumerDataSet": [consumer]})
+    await client.ask_well(RequestCode.HEART_BEAT, body)
+
+
+async def test_messages_that_a_group_does_not_want_are_no_lag(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock=clock, **METRICS) as broker, peer(broker.address) as client:
+        for tag in ("a", "b", "b", "c", "b"):
+            await client.sent("orders", queue=0, TAGS=tag)
+            await clock.advance(10)
+        for group, expression, kind in (
+            ("some", "a || c", "TAG"), ("none", "x", "TAG"), ("sql", "price > 1", "SQL92"), ("all", "*", "TAG"),
+        ):  # fmt: skip
+            await subscribe(client, group, "orders", expression, kind)
+            await consume(client, group, "orders", 1)
+        found = await scrape(broker)
+
+    lags = {
+        group: found.one("rocketmq_consumer_lag_messages", consumer_group=group)
+        for group in ("some", "none", "sql", "all")
+    }
+    ages = [
+        found.one("rocketmq_consumer_lag_latency_milliseconds", consumer_group=group)
+        for group in ("some", "none", "all")
+    ]
+    estimated = {row.labels["consumer_group"]: row.value for row in found.samples["verniermq_lag_estimated"]}
+    assert lags == {"some": 1.0, "none": 0.0, "sql": 4.0, "all": 4.0}
+    assert ages[0] == pytest.approx(20_000, abs=9_000)  # of the message with tag c
+    assert ages[1] == 0.0
+    assert ages[2] == pytest.approx(40_000, abs=9_000)
+    assert estimated == {"some": 0.0, "none": 0.0, "sql": 1.0}
+
+
+async def test_of_a_long_queue_a_part_is_counted_and_the_rest_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verniermq.contrib.metrics.lag.SCANNED", 4)
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        for number in range(12):
+            await client.sent("orders", queue=0, TAGS="a" if number % 2 else "b")
+        await subscribe(client, "some", "orders", "a")
+        await consume(client, "some", "orders", 0)
+        found = await scrape(broker)
+
+    assert found.one("rocketmq_consumer_lag_messages", consumer_group="some") == 6.0
+    assert found.one("verniermq_lag_estimated", consumer_group="some") == 1.0
 
 
 async def test_ten_thousand_topics_and_three_groups_hold_nobody_up(tmp_path: Path) -> None:
