@@ -261,6 +261,7 @@ class Broker:
         self._exit.callback(self.store.close)
         self._load_tables()
         self._exit.callback(self.documents.save_now)
+        self._exit.callback(self.store.clock_changes.on_change)  # it says when a broker ran last
         self._exit.callback(self._sync_log)
 
     def _sync_log(self) -> None:
@@ -290,6 +291,7 @@ class Broker:
         changes = self.store.clock_changes
         _load(files["clockChanges"], changes.load_json)
         changes.on_change = self.documents.add(files["clockChanges"], lambda: changes.as_json(self.store.start)).touch
+        changes.begin(self.store.newest_timestamp / 1000)
         _load(files["subscriptionGroup"], self.groups.load_json)
         _load(files["consumerOffset"], self.offsets.load_json)
         for registry in self._registries:

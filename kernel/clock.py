@@ -10,6 +10,7 @@ pull, the silence of a client) is measured with it. ``docs/clock.md`` says what 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
@@ -22,6 +23,7 @@ SAME_MOMENT: Final = 1e-6
 """Times that are no further apart are the same: sums of floats drift."""
 
 _SINCE_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
@@ -37,6 +39,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds since some moment: for how long something lasts. Nobody can set it, and it never goes back."""
+        ...
+
+    def boot(self) -> str:
+        """Which count of ``monotonic`` this is: times of the same one can be compared. ``""``: that cannot be told."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -61,6 +67,12 @@ class SystemClock:
         # Since the machine was started, and where the system can tell also while it was suspended: that is no change
         # of the clock, and what was to last for a minute is over after it.
         return time.clock_gettime(_SINCE_BOOT)
+
+    def boot(self) -> str:
+        try:
+            return _BOOT_ID.read_text().strip()
+        except OSError:  # another system than Linux
+            return ""
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(max(seconds, 0))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 import time
 from itertools import count
 from typing import Final
@@ -24,6 +25,7 @@ import attrs
 from verniermq.kernel import SystemClock
 
 MICRO: Final = 1_000_000
+_boots = count()
 
 LONGEST_STEP: Final = 5.0
 """Somebody may set the machine's clock during a sleep: it is looked at at least this often, in seconds."""
@@ -100,6 +102,7 @@ class ManualClock:
         # What now() shows: the microseconds, or the float that a sleeper asked for if that rounds to the same.
         self._shown = max(self._micros / MICRO, start)
         self._passed = 0
+        self._boot = f"manual-{next(_boots)}-{os.getpid()}"
         self._sleepers: list[tuple[int, int, _Sleeper]] = []
         self._order = count()
         self._moving = False
@@ -112,6 +115,16 @@ class ManualClock:
 
     def monotonic(self) -> float:
         return self._passed / MICRO
+
+    def boot(self) -> str:
+        return self._boot
+
+    def reboot(self, seconds: float) -> None:
+        """Be later by so much, as a machine that was off: ``monotonic`` begins anew. Nobody may wait for it now."""
+        self._micros += _micros(seconds)
+        self._shown = self._micros / MICRO
+        self._passed = 0
+        self._boot = f"manual-{next(_boots)}-{os.getpid()}"
 
     async def sleep(self, seconds: float) -> None:
         if seconds > 0:

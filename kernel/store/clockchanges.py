@@ -7,14 +7,17 @@ be wrong by an hour after the clock was set by one. Each change is noted with th
                                    ^ (its offset, -3600)
 
 What was stored before it is so much older, by the new time, than its stamp says. The changes are kept with the store
-(``config/clockChanges.json``); one that happens while no broker runs is not noticed, and the stamps are believed.
+(``config/clockChanges.json``), with the difference of the two clocks and the machine's boot: after a restart on the
+same boot a change while no broker ran is known too. After another boot it is not: that the machine was off for a week
+looks like a clock that was set ahead by one. Such an outage is noted beside the changes. Delays believe the wall then;
+who deletes by age does not count it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from verniermq.kernel.clock import Clock
 
@@ -25,8 +28,23 @@ LEAST_SECONDS: Final = 2.0
 
 LOOK_SECONDS: Final = 1.0
 
+SEEN_SECONDS: Final = 3600.0
+"""How often the table says that a broker runs, so that an outage is known to the hour."""
+
+LEAST_OUTAGE: Final = 60.0
+"""Shorter ones are not worth a note."""
+
 MOST: Final = 1000
 """The oldest are forgotten first; nobody sets a clock so often."""
+
+
+class Seen(NamedTuple):
+    """What a broker sees of the clocks."""
+
+    boot: str
+    difference: float
+    """Of the wall's time and the monotonic one."""
+    wall: float
 
 
 class ClockChanges:
@@ -37,13 +55,38 @@ class ClockChanges:
         self._end = end
         self._difference = clock.now() - clock.monotonic()
         self._changes: list[tuple[int, float]] = []
+        self._outages: list[tuple[int, float]] = []
+        self._seen: Seen | None = None
+        """What the broker saw that wrote the table."""
         self.on_change: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
         """Look every second."""
+        written = self._clock.monotonic()
         while True:
             await self._clock.sleep(LOOK_SECONDS)
             self.look()
+            if self._clock.monotonic() - written >= SEEN_SECONDS:
+                written = self._clock.monotonic()
+                self.on_change()
+
+    def begin(self, newest: float) -> None:
+        """At a start: find out what happened to the clock since the last broker, or for how long there was none.
+
+        :param newest: when the newest message was stored, by the wall; 0 if there is none
+        """
+        seen, boot = self._seen, self._clock.boot()
+        if seen is not None and boot and seen.boot == boot:
+            self._difference = seen.difference
+            self.look()
+            return
+        last = max(newest, 0.0 if seen is None else seen.wall)
+        seconds = self._clock.now() - last
+        if last and seconds >= LEAST_OUTAGE:
+            self._outages.append((self._end(), seconds))
+            del self._outages[:-MOST]
+            logger.info("no broker ran on this store for %.0f s, if the machine's clock is right", seconds)
+        self.on_change()
 
     def look(self, offset: int | None = None) -> None:
         """Note a change since the last look; what lies before ``offset``, or all that the log has, was there before."""
@@ -64,6 +107,10 @@ class ClockChanges:
         """By how many seconds the clock was set ahead, in sum, since the record at ``offset`` was stamped."""
         return sum(seconds for end, seconds in self._changes if offset < end) if self._changes else 0.0
 
+    def doubtful_since(self, offset: int) -> float:
+        """The same at most: with the outages, for each of which the clock may have been set ahead by as much."""
+        return self.since(offset) + sum(seconds for end, seconds in self._outages if offset < end)
+
     def set_back_at(self) -> list[int]:
         """The log offsets at which the stamps begin anew with earlier times."""
         return [offset for offset, seconds in self._changes if seconds < 0]
@@ -73,12 +120,26 @@ class ClockChanges:
     def as_json(self, start: int) -> dict[str, Any]:
         """Those that records concern which the log still has; it begins at ``start``."""
         self._changes = [change for change in self._changes if change[0] > start]
-        return {"changes": [{"logOffset": offset, "seconds": seconds} for offset, seconds in self._changes]}
+        self._outages = [outage for outage in self._outages if outage[0] > start]
+        seen = Seen(self._clock.boot(), self._difference, self._clock.now())
+        return {"changes": _rows(self._changes), "outages": _rows(self._outages), "seen": seen._asdict()}
 
     def load_json(self, data: Mapping[str, Any]) -> None:
         try:
-            changes = [(int(change["logOffset"]), float(change["seconds"])) for change in data.get("changes", ())]
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            changes, outages = _pairs(data.get("changes", ())), _pairs(data.get("outages", ()))
+            seen = data.get("seen")
+            if seen is not None:
+                self._seen = Seen(str(seen["boot"]), float(seen["difference"]), float(seen["wall"]))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             logger.error("clockChanges.json is left out, the stamps are believed: %s: %s", type(error).__name__, error)
             return
         self._changes += changes
+        self._outages += outages
+
+
+def _rows(changes: list[tuple[int, float]]) -> list[dict[str, float]]:
+    return [{"logOffset": offset, "seconds": seconds} for offset, seconds in changes]
+
+
+def _pairs(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    return [(int(row["logOffset"]), float(row["seconds"])) for row in rows]

@@ -170,13 +170,14 @@ class Plugin:
     def _age(self, modified: float, following: int) -> float:
         """How long ago the last message came into a file, in seconds.
 
-        A clock that was set ahead since makes nothing older. One that was set back keeps things longer: by how much is
-        known a second later, and nothing may go too early.
+        A clock that was set ahead since makes nothing older, and neither does time for which no broker ran, if the
+        clock alone says how long that was. One that was set back keeps things longer: by how much is known a second
+        later, and nothing may go too early.
         """
         store = self.broker.store
         first = store.message_at(following)
         finished = modified if first is None else first.store_timestamp / 1000
-        return self.broker.clock.now() - finished - max(store.clock_changes.since(following), 0)
+        return self.broker.clock.now() - finished - max(store.clock_changes.doubtful_since(following), 0)
 
     async def _follow(self) -> None:
         """Bring the consume queues, and all that listen, up to where the log begins now.

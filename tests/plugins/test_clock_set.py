@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -251,6 +252,102 @@ async def test_a_clock_that_is_years_ahead_deletes_nothing_and_gives_up_no_trans
 
         assert starts(broker)[0] == 0
         assert "TRANS_CHECK_MAX_TIME_TOPIC" not in {queue.topic for queue in broker.store.queues()}
+
+
+# --- while no broker runs ------------------------------------------------------------------
+
+
+YEARS = 10 * 365 * 24 * HOUR
+
+
+@SET
+async def test_a_clock_set_between_two_starts_on_one_boot_is_noticed(
+    tmp_path: Path, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    async with served(tmp_path, clock) as (_, client):
+        await client.sent("orders", b"first", DELAY=16)
+        await clock.advance(10)
+    await clock.set_by(seconds)
+
+    with caplog.at_level(logging.WARNING):
+        async with served(tmp_path, clock) as (_, client):
+            await clock.advance(1800 - 10 - 0.1)
+            early = await client.bodies("orders")
+            await clock.advance(0.1)
+
+            assert early == []
+            assert await client.bodies("orders") == [b"first"]
+    assert "the machine's clock was set" in caplog.text
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+@pytest.mark.parametrize("orderly", [True, False])
+async def test_a_clock_set_years_ahead_while_no_broker_runs_deletes_nothing(
+    tmp_path: Path, same_boot: bool, orderly: bool
+) -> None:
+    clock = at_noon()
+    store, files = tmp_path / "store", tmp_path / "left by a crash"
+    async with served(store, clock, **ROOMY, **SMALL) as (broker, client):
+        await fill(client, 3)
+        await clock.jump(HOUR)
+        shutil.copytree(store, files)
+    if same_boot:
+        await clock.set_by(YEARS)
+    else:
+        clock.reboot(YEARS)
+
+    async with served(store if orderly else files, clock, **ROOMY, **SMALL) as (broker, client):
+        await client.ask_well(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        at_once = starts(broker)
+        await clock.jump(70 * HOUR)
+        await client.ask_well(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        early = starts(broker)
+        await clock.jump(2.5 * HOUR)
+        await client.ask_well(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+        assert at_once[:3] == early[:3] == [0, 1, 2]
+        assert starts(broker)[0] >= 2, "72 hours passed while brokers ran"
+
+
+async def test_a_clock_that_was_wrong_at_the_start_and_is_mended_keeps_nothing_longer(tmp_path: Path) -> None:
+    clock = at_noon()
+    async with served(tmp_path, clock, **ROOMY, **SMALL) as (broker, client):
+        await fill(client, 3)
+    clock.reboot(YEARS)
+
+    async with served(tmp_path, clock, **ROOMY, **SMALL) as (broker, client):
+        await clock.advance(5)
+        await clock.set_by(-YEARS)
+        await clock.advance(1)
+        await clock.jump(71 * HOUR)
+        await client.ask_well(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        early = starts(broker)
+        await clock.jump(2 * HOUR)
+        await client.ask_well(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+        assert early[:3] == [0, 1, 2]
+        assert starts(broker)[0] >= 2
+
+
+async def test_outages_do_not_count_as_age_and_are_forgotten_with_their_files(tmp_path: Path) -> None:
+    clock = at_noon()
+    for _ in range(3):
+        async with served(tmp_path, clock, **ROOMY, **SMALL) as (broker, client):
+            await fill(client, 1)
+            await clock.jump(20 * HOUR)
+        clock.reboot(100 * HOUR)
+
+    async with served(tmp_path, clock, **ROOMY, **SMALL) as (broker, client):
+        await client.ask_well(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        kept = starts(broker)
+        await clock.jump(100 * HOUR)
+        await client.ask_well(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+        assert kept[0] == 0
+        assert starts(broker)[0] >= 2
+    noted = orjson.loads((tmp_path / "config" / "clockChanges.json").read_bytes())
+    assert len(noted["outages"]) <= 1
 
 
 # --- what has a time of its own ------------------------------------------------------------
