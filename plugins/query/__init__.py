@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -81,6 +82,8 @@ class Plugin:
     config: Config
     broker: Context
     _index: Index = attrs.field(init=False)
+    _load: Callable[[], None] | None = attrs.field(default=None, init=False)
+    """Opens the files, if that is not done yet."""
     _unusable: str | None = attrs.field(default=None, init=False)
     """Why there is no index this time."""
     _behind: bool = attrs.field(default=True, init=False)
@@ -116,13 +119,22 @@ class Plugin:
     @hookimpl
     def store_opened(self) -> None:
         store = self.broker.store
+        self._load = partial(self._open, store.was_clean, store.index_timestamp, store.end)
+        if store.was_clean:
+            self._load()
+        # Nobody should wait for the index to send a message. After a crash all its slots are looked through, which
+        # takes seconds, and what it lacks is added, both in the background.
+
+    def _open(self, clean: bool, full_before: int, log_end: int) -> None:
+        """Open the files, as the store was when it was opened. After a crash in a thread."""
         try:
-            # What is missing is added in the background: nobody should wait for the index to send a message.
-            self._behind = self._index.load(clean=store.was_clean, full_before=store.index_timestamp) is not None
-            self._index.trim(store.end)
+            self._behind = self._index.load(clean=clean, full_before=full_before) is not None
+            self._index.trim(log_end)
         except (IndexMismatch, OSError) as error:
             self._unusable = str(error)
             logger.error("no message can be found by key this time: %s", error)
+        finally:
+            self._load = None
 
     def _query(self, request: Command, connection: Connection) -> Coroutine[Any, Any, Command]:
         if self._unusable is not None:
@@ -131,6 +143,8 @@ class Plugin:
 
     def _finish(self) -> None:
         """The store closes: everything is dispatched. What the disk had no room for is added at the next start."""
+        if self._load is not None:
+            self._load()  # the next start takes what an orderly stop leaves for whole
         if self._unusable is None:
             self._note_full(self._index.finish())
 
@@ -152,7 +166,7 @@ class Plugin:
 
     @hookimpl(optionalhook=True)
     def log_trimmed(self, min_offset: int) -> None:
-        gone = self._index.forget_before(min_offset)
+        gone = self._index.forget_before(min_offset) if self._load is None else []
         if gone:
             self.broker.start_soon(anyio.to_thread.run_sync, _remove, gone)
 
@@ -163,6 +177,9 @@ class Plugin:
     # --- in the background -----------------------------------------------------------------
 
     async def _run(self) -> None:
+        if self._load is not None:
+            await anyio.to_thread.run_sync(self._load, limiter=self._sync_limit)
+            self.log_trimmed(self.broker.store.start)
         told = -TOLD_EVERY
         while self._unusable is None:
             try:

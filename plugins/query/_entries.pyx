@@ -132,3 +132,22 @@ def put(
         count += 1
         number += 1
     return number - first, used
+
+
+def find_newest(const uint8_t[::1] data, int64_t first, int64_t slots, dict newest):
+    """Note for each slot in ``newest`` the last of these entries that is in it; the first one has the number ``first``."""
+    cdef Py_ssize_t at = 0
+    cdef int64_t key_hash, slot
+    if slots <= 0:
+        raise ValueError("no slots")
+    while at + ENTRY <= data.shape[0]:
+        key_hash = <int32_t>(
+            <uint32_t>data[at] << 24 | <uint32_t>data[at + 1] << 16 | <uint32_t>data[at + 2] << 8 | data[at + 3]
+        )
+        slot = key_hash % slots
+        if slot < 0:
+            slot += slots  # as Python divides
+        if slot in newest:
+            newest[slot] = first
+        first += 1
+        at += ENTRY

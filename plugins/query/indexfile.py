@@ -321,9 +321,7 @@ class IndexFile:
             if max(slots) >= count or min(slots) < 0:
                 wrong |= {first + at: 0 for at, newest in enumerate(slots) if not 0 <= newest < count}
         if wrong:
-            for number, slot in self._slots_of_entries(count):
-                if slot in wrong:
-                    wrong[slot] = number
+            self._find_newest(wrong, count)
             for slot, newest in wrong.items():
                 self._reserve(HEADER.size + 4 * slot, 4)
                 self._put(_SLOT.pack(newest), HEADER.size + 4 * slot)
@@ -370,12 +368,18 @@ class IndexFile:
                 yield (position - HEADER.size) // 4, self._integers(position, min(_CHUNK, end - position))
             position += _CHUNK
 
-    def _slots_of_entries(self, count: int) -> Iterator[tuple[int, int]]:
+    def _find_newest(self, newest: dict[int, int], count: int) -> None:
+        """Put the number of its newest entry before ``count`` to each slot; 0 stays where there is none."""
         step = 100_000
         for first in range(1, count, step):
             last = min(first + step, count)
-            hashes = self._integers(self._first_entry + ENTRY.size * first, ENTRY.size * (last - first))[::5]
-            yield from zip(range(first, last), (key_hash % self.slots for key_hash in hashes), strict=True)
+            position, length = self._first_entry + ENTRY.size * first, ENTRY.size * (last - first)
+            if ENTRIES is not None:
+                ENTRIES.find_newest(os.pread(self._descriptor, length, position), first, self.slots, newest)
+                continue
+            for number, key_hash in enumerate(self._integers(position, length)[::5], first):
+                if key_hash % self.slots in newest:
+                    newest[key_hash % self.slots] = number
 
     def _integers(self, position: int, length: int) -> array[int]:
         numbers = array("i", os.pread(self._descriptor, length, position))

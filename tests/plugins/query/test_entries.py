@@ -69,3 +69,22 @@ def test_what_is_wrong_is_refused_before_anything_is_written(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="different lengths"):
         keys.ENTRIES.keys_of_run(1, [b"a"], [], [1], 1, keys.key_hash)
     assert file.path.read_bytes() == before
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(ENTRIES.filter(bool), st.integers(1, 9), st.data())
+def test_a_file_is_cut_back_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: list[tuple[int, int, int]], slots: int, data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(1, len(batch) + 1))
+    found = []
+    for compiled in (keys.ENTRIES, None):
+        with monkeypatch.context() as patch:
+            patch.setattr(indexfile, "ENTRIES", compiled)
+            path = tmp_path / f"{compiled is None}"
+            path.unlink(missing_ok=True)
+            file = IndexFile.begin(path, slots, 50, None)
+            file.add(batch)
+            file.cut(count)
+            found.append((file.used_slots, path.read_bytes()))
+    assert found[0] == found[1]

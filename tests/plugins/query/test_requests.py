@@ -18,6 +18,7 @@ from verniermq.kernel import (
     decode_records,
     parse_offset_message_id,
 )
+from verniermq.plugins.query import Plugin
 from verniermq.testing import ManualClock, broker_process
 
 pytestmark = pytest.mark.anyio
@@ -196,6 +197,22 @@ async def test_every_acknowledged_message_is_found_after_a_kill(tmp_path: Path) 
             process.start()
         async with peer(process.broker) as client:
             assert await bodies(client, "orders", "k") == expected
+
+
+async def test_a_stop_before_the_index_was_opened_after_a_crash_loses_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**SMALL, "plugins__query__sync_interval": "1h"}
+    async with served(tmp_path / "store", **settings) as (_, client):
+        for number in range(20):
+            await client.sent("orders", b"%d" % number, KEYS="k")
+        shutil.copytree(tmp_path / "store", tmp_path / "crashed")
+    with monkeypatch.context() as patch:
+        patch.setattr(Plugin, "_run", lambda self: anyio.sleep_forever())  # the thread has not had its turn yet
+        async with served(tmp_path / "crashed", **settings) as (_, client):
+            await client.sent("orders", b"20", KEYS="k")
+    async with served(tmp_path / "crashed", **settings) as (_, client):
+        assert await bodies(client, "orders", "k") == [b"%d" % number for number in range(21)]
 
 
 async def test_what_the_disk_refused_is_indexed_once_there_is_room(
