@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
@@ -125,6 +126,8 @@ class Store:
         self._lock: StoreLock | None = None
         self._refusals: dict[str, str] = {}
         self._dispatch_limit: int | None = None
+        self.on_held_back: Callable[[], None] | None = None
+        """Called when messages are left that lie behind :attr:`dispatch_limit`: it is time to have them confirmed."""
 
     @property
     def store_host(self) -> bytes:
@@ -355,11 +358,17 @@ class Store:
         limit = self._dispatch_limit
         if not self._flusher.synchronous:
             self._dispatcher.dispatch(limit)
+            self._note_held_back()
             return
         flushed = self._flusher.flushed
         self._dispatcher.dispatch(flushed if limit is None else min(limit, flushed))
         if self._dispatcher.pending and self._log.end > flushed:
             self._flusher.poke()
+        self._note_held_back()
+
+    def _note_held_back(self) -> None:
+        if self._dispatch_limit is not None and self.on_held_back is not None and self._dispatcher.pending:
+            self.on_held_back()
 
     @property
     def dispatch_limit(self) -> int | None:
@@ -387,7 +396,8 @@ class Store:
             raise StoreError(
                 f"the log cannot be cut off at {end}: messages up to {self._dispatcher.dispatched} are in their queues"
             )
-        await anyio.to_thread.run_sync(self._log.cut_back, end, limiter=self._flusher.thread)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._log.cut_back, end, limiter=self._flusher.thread)
         self._flusher.flushed = min(self._flusher.flushed, end)
         self._copy.begin_at(end)
         self._dispatcher.forget_from(end)

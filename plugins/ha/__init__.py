@@ -6,9 +6,13 @@
     receiver.py    a slave follows its master               metadata.py  topics, groups and offsets
     frames.py      the bytes between them                   reads.py     which of them consumers read from
 
-Who is what stands in the settings and stays so. The bytes between them are those of Apache's brokers.
-``election.py``, ``acks.py`` and ``epochs.py`` have the rules by which brokers will choose a master themselves; nothing
-runs by them yet.
+    failover.py    the other mode: brokers choose their master themselves
+    replica.py     one of them: follows, stands, leads      election.py  who may be master
+    leader.py      a master of one term                     acks.py      when a message is on enough of them
+    follower.py    one that follows it                      epochs.py    which term wrote which part of a log
+    etcd.py        what they agree through
+
+In the static mode, who is what stands in the settings and stays so; the bytes are those of Apache's brokers.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from verniermq.kernel import (
     Role,
     hookimpl,
 )
+from verniermq.plugins.ha.failover import Failover
 from verniermq.plugins.ha.metadata import Metadata, table_copied
 from verniermq.plugins.ha.reads import Reads
 from verniermq.plugins.ha.receiver import Receiver
@@ -86,9 +91,14 @@ class Plugin:
     _receiver: Receiver = attrs.field(init=False)
     _metadata: Metadata = attrs.field(init=False)
     _peers: Peers = attrs.field(init=False)
+    failover: Failover | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         broker, config = self.broker, self.config
+        self._peers = Peers(tls=lambda: broker.outgoing_tls)
+        if config.mode == "failover":
+            self.failover = Failover(broker, config, self._peers)
+            return
         broker_id = broker.configuration.broker.id
         if config.is_slave != (broker_id > 0):
             raise PluginError(
@@ -100,14 +110,16 @@ class Plugin:
             raise PluginError(
                 "a slave finds its master through a name server: put its address into [broker] namesrv", "ha"
             )
-        self._peers = Peers(tls=lambda: broker.outgoing_tls)
         self._votes = Votes(broker.clock, config.in_sync - 1, config.timeout)
         self._sender = LogSender(broker, config, self._votes)
         self._receiver = Receiver(broker, self._peers)
         self._metadata = Metadata(broker, self._peers)
 
     def setup(self, registry: Registry) -> None:
-        if self.config.is_slave:
+        if self.failover is not None:
+            registry.service("be a replica", self.failover.run)
+            registry.service("copy tables", self.failover.copy_tables)
+        elif self.config.is_slave:
             registry.service("follow the master", self._receiver.run)
             registry.service("copy tables", self._copy_tables)
         else:
@@ -116,9 +128,12 @@ class Plugin:
     @hookimpl
     def store_opened(self) -> None:
         self.broker.intercept({RequestCode.GET_BROKER_HA_STATUS: self._status})
-        reads = Reads(self.broker, self.config, lambda: self._receiver.connected)
+        reads = Reads(self.broker, self.config, self._follows)
         self.broker.intercept(dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), reads.pull))
-        if self.config.is_slave:
+        if self.failover is not None:
+            self.failover.store_opened()
+            self.broker.intercept(self.failover.only_master(self._refusals()))
+        elif self.config.is_slave:
             broker_id = self.broker.configuration.broker.id
             self.broker.store.refuse_writes(
                 f"this broker is a slave (id {broker_id} of {self.broker.name!r}); send to its master", "ha"
@@ -128,6 +143,9 @@ class Plugin:
 
     @hookimpl
     async def broker_started(self) -> None:
+        if self.failover is not None:
+            await self.failover.broker_started()
+            return
         if self.config.is_slave:
             return
         settings = self.broker.configuration.broker
@@ -138,18 +156,25 @@ class Plugin:
 
     @hookimpl
     async def broker_stopping(self) -> None:
-        await self._sender.stop()
+        if self.failover is not None:
+            await self.failover.broker_stopping()
+        else:
+            await self._sender.stop()
         self._peers.close()
 
     # --- a master --------------------------------------------------------------------------
 
     @hookimpl
     def confirm_append(self, appended: Appended) -> Awaitable[ResponseCode] | None:
+        if self.failover is not None:
+            return self.failover.confirm_append(appended)
         self._sender.wake()
         return self._votes.wait(appended.end) if self.config.role == "sync_master" else None
 
     @hookimpl
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
+        if self.failover is not None:
+            return
         if self.config.is_slave:
             last = events[-1]
             self._receiver.last_record = (last.commit_log_offset, last.size)
@@ -158,9 +183,17 @@ class Plugin:
 
     # --- a slave ---------------------------------------------------------------------------
 
+    def _follows(self) -> bool:
+        """Whether this slave has a master now."""
+        if self.failover is None:
+            return self._receiver.connected
+        following = self.failover.members.following
+        return following is not None and following.connected
+
     @hookimpl(optionalhook=True)
     def master_found(self, master: str, ha_address: str) -> None:
-        self._receiver.master_found(master, ha_address)
+        if self.failover is None:
+            self._receiver.master_found(master, ha_address)
 
     async def _copy_tables(self) -> None:
         while True:
@@ -188,6 +221,8 @@ class Plugin:
 
     def _status(self, handler: Handler, request: Command, connection: Connection) -> Command:
         """``mqadmin haStatus``, which ``admin`` answers where there are no copies."""
+        if self.failover is not None:
+            return request.reply(body=orjson.dumps(self.failover.ha_status()))
         end = self.broker.store.end
         if self.config.is_slave:
             status = {"haClientRuntimeInfo": self._receiver.status(), "haConnectionInfo": [], "inSyncSlaveNums": 0}
@@ -199,6 +234,8 @@ class Plugin:
 
     @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
+        if self.failover is not None:
+            return self.failover.runtime_info()
         if self.config.is_slave:
             return {"haFollows": self._receiver.ha_address, "haProblem": self._receiver.problem}
         return {"haSlaves": str(len(self._sender.slaves)), "haConfirmedOffset": str(self._votes.confirmed)}

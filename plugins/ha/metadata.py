@@ -7,7 +7,7 @@ replace the newer ones: an offset is taken over when the master's has changed si
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -54,8 +54,10 @@ class Metadata:
         self._seen: dict[tuple[str, str, int], int] = {}
         """(group, topic, queue) → the master's offset at the last look."""
 
-    async def copy(self, master: str) -> None:
-        """
+    async def copy(self, master: str, reached: Callable[[int], Awaitable[bool]] | None = None) -> None:
+        """Copy all tables. Some of them say what became of messages, by other messages in the log: ``reached`` is asked
+        whether ours has these, which are before an offset; without them such a table is not taken.
+
         Raises:
             RemotingError: the master cannot be asked.
         """
@@ -67,8 +69,13 @@ class Metadata:
                 table = await self._ask(master, code, {})
             except RemotingError as error:
                 logger.debug("the master has no %s: %s", request_name(code), error)
-            else:
+                continue
+            if reached is None or await reached(await self._end(master)):
                 self._broker.hooks.announce(table_copied, int(code), table)
+
+    async def _end(self, master: str) -> int:
+        info = await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        return int((info.get("table") or {}).get("commitLogMaxOffset", 0))
 
     async def _ask(self, master: str, code: RequestCode, fields: dict[str, str]) -> dict[str, Any]:
         answer = await self._peers.ask(master, Command.request(code, fields))

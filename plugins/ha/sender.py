@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import socket
 from typing import Any, Final
@@ -18,6 +17,7 @@ import anyio
 import attrs
 
 from verniermq.kernel import Context, PluginError
+from verniermq.plugins.ha.door import may_have_the_log
 from verniermq.plugins.ha.frames import Reports, block
 from verniermq.plugins.ha.settings import Config, Network, networks
 from verniermq.plugins.ha.votes import Votes
@@ -86,16 +86,9 @@ class LogSender:
 
     # --- who may ---------------------------------------------------------------------------
 
-    def may_have_the_log(self, host: str) -> bool:
-        address: Any = ipaddress.ip_address(host.partition("%")[0])
-        address = getattr(address, "ipv4_mapped", None) or address
-        if not self._networks:
-            return bool(address.is_loopback)
-        return any(address in network for network in self._networks)
-
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = writer.get_extra_info("peername")[:2]
-        if not self.may_have_the_log(host):
+        if not may_have_the_log(self._networks, host):
             logger.error(
                 "%s:%d wants a copy of the log and is no slave; if it shall be one, put its address into slaves in "
                 "[plugins.ha]", host, port,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from typing import Literal
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -30,10 +31,21 @@ def _are_addresses(texts: Iterable[str]) -> str | None:
     return None
 
 
+def _are_endpoints(texts: Iterable[str]) -> str | None:
+    for text in texts:
+        parts = urlsplit(text)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+            return 'addresses such as "http://10.0.0.1:2379" or "https://etcd.example:2379"'
+    return None
+
+
 @attrs.frozen
 class Config:
     """``[plugins.ha]``"""
 
+    mode: Literal["static", "failover"] = setting(
+        "static", "Whether the roles stand here, or brokers of one name choose their master, by a coordinator."
+    )
     role: Literal["async_master", "sync_master", "slave"] = setting(
         "async_master",
         "RocketMQ's brokerRole: whether a master waits for its slaves; a slave has [broker] id = 1 or more.",
@@ -58,6 +70,43 @@ class Config:
     block_size: Size = setting(
         Size(256 * 1024), "How much of the log goes to a slave at once.", at_least=1024, at_most=LARGEST_BLOCK
     )
+
+    replica: int = setting(
+        0, "Failover: the number of this replica among those of its name, from 1 on, for ever.", at_least=0, at_most=99
+    )
+    replicas: int = setting(3, "Failover: how many replicas there are.", at_least=2, at_most=9)
+    min_in_sync: int = setting(
+        0, "Failover: with fewer replicas in sync sends are refused; 0: 1 of two replicas, else 2.", at_least=0
+    )
+    etcd: tuple[str, ...] = setting(
+        (), 'Failover: the servers of etcd, such as "http://10.0.0.1:2379".', check=_are_endpoints
+    )
+    etcd_user: str = setting("", "Failover: who to be at etcd; with none, nobody.")
+    etcd_password: str = setting("", "Failover: the password of etcd_user.", secret=True)
+    etcd_ca: str = setting("", "Failover: a PEM file with who signs etcd's certificates; else the system's.")
+    etcd_certificate: str = setting("", "Failover: a PEM file with the certificate and the key to show to etcd.")
+    ttl: Duration = setting(
+        Duration(3), "Failover: a replica that etcd has not heard of for so long is gone.", at_least=2, at_most=60
+    )
+    drop_after: Duration = setting(
+        Duration(15), "Failover: a replica that has not caught up for so long does not count.", at_least=1
+    )
+    drop_closed: Duration = setting(
+        Duration(0.5), "Failover: nor does one whose connection is gone for so long.", at_least=0
+    )
+    switch_grace: Duration = setting(
+        Duration(35), "Failover: for how long a master that was replaced as planned forwards sends.", at_least=0
+    )
+
+    @property
+    def least_in_sync(self) -> int:
+        """With fewer in the set, nothing is taken."""
+        return self.min_in_sync or (1 if self.replicas == 2 else 2)
+
+    @property
+    def silence(self) -> float:
+        """After so long without a word a connection between replicas is closed."""
+        return self.ttl * 2 / 3
 
     @property
     def is_slave(self) -> bool:

@@ -39,7 +39,7 @@ class Votes:
         """Connection → its machine, and where its log ends."""
         self._waiting: deque[Waiting] = deque()
         """As they were appended, so by their end."""
-        self._deadlines = Deadlines(clock, _give_up)
+        self._deadlines = Deadlines(clock, give_up)
 
     async def run(self) -> None:
         """Tell those whose time is over, for ever."""
@@ -87,6 +87,6 @@ class Votes:
         self._acks.pop(connection, None)
 
 
-def _give_up(waiting: Waiting) -> None:
+def give_up(waiting: Waiting) -> None:
     if not waiting.done:
         waiting.answer.set_result(ResponseCode.FLUSH_SLAVE_TIMEOUT)

@@ -1,0 +1,58 @@
+"""Which replica a store is, and whether it may have lost what it acknowledged.
+
+A replica that lost something it acknowledged must not be taken for the one that has it. What a killed process wrote
+is still in the system's memory; a power cut takes it, and whoever empties a store takes all. So its name has two parts:
+when the machine was started, and a random text that lies in the store.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from verniermq.kernel import PluginError
+
+NAME: Final = "replica.json"
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+BOOT_VARIABLE: Final = "VERNIERMQ_BOOT_ID"
+"""For tests that play a power cut."""
+
+
+def incarnation(folder: Path, replica: int) -> str:
+    """The name of this life of a replica; a store without one gets it. Blocks.
+
+    Raises:
+        PluginError: the store is another replica's.
+    """
+    path = folder / NAME
+    try:
+        known = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        known = {"replica": replica, "store": secrets.token_hex(4)}
+        folder.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        with new.open("wb") as file:
+            file.write(orjson.dumps(known))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    if known["replica"] != replica:
+        raise PluginError(
+            f"{folder} is the store of replica {known['replica']}, and [plugins.ha] replica is {replica}; set it to "
+            f"{known['replica']}, or use another store",
+            "ha",
+        )
+    return f"{_boot()}-{known['store']}"
+
+
+def _boot() -> str:
+    if given := os.environ.get(BOOT_VARIABLE):
+        return given
+    try:
+        return BOOT_ID.read_text("ascii").strip()[:8]
+    except OSError:
+        return secrets.token_hex(4)  # where a system does not tell, each start counts as one after a power cut
