@@ -26,7 +26,7 @@ class Copy:
 
     def __init__(self, log: CommitLog, dispatcher: Dispatcher, on_first: Callable[[], None]) -> None:
         self.parsed = 0
-        """Where the last whole record ends, or the log, if it grows by appends of its own."""
+        """Where the last whole record ended after the last raw bytes."""
         self._copied = 0
         """Where the log ended after the last raw bytes."""
         self._log = log
@@ -103,6 +103,11 @@ class Copy:
         if wrong is not None:
             self.cut()
             raise NotACopy(f"the master's bytes at {self.parsed} are no record: {wrong.why}") from wrong
+
+    @property
+    def end(self) -> int:
+        """Where the last whole record ends."""
+        return self.parsed if self._log.end == self._copied else self._log.end
 
     def begin_at(self, end: int) -> None:
         """The log ends here, with a whole record."""

@@ -317,7 +317,7 @@ class Store:
     @property
     def copied_end(self) -> int:
         """Where the last whole record ends: after :meth:`append_raw`, parts of another may follow."""
-        return self._copy.parsed
+        return self._copy.end
 
     @property
     def takes_encoded(self) -> bool:

@@ -188,6 +188,8 @@ class Members:
     def _master_is_gone(self, state: State, snapshot: Snapshot) -> bool:
         if state.master == self.me[0] or self._refused_term == state.term:
             return True
+        if self.following is not None and self.following.connected and self.following.term == state.term:
+            return False  # we hear it, whatever the coordinator does
         live = snapshot.live.get(state.master)
         # Another incarnation lost what it had, and will not lead.
         return live is None or (state.master, live.incarnation) not in state.in_sync
@@ -346,9 +348,16 @@ class Members:
 
     async def _follow(self, tasks: anyio.abc.TaskGroup, state: State, snapshot: Snapshot) -> None:
         following = self.following
-        address = snapshot.live[state.master].ha_address
-        if following is not None and (following.term, following.address) == (state.term, address):
+        live = snapshot.live.get(state.master)
+        if (
+            following is not None
+            and following.term == state.term
+            and (live is None or live.ha_address == following.address)
+        ):
             return
+        if live is None:
+            return
+        address = live.ha_address
         await self._stop()
         settings = self._broker.configuration
         greeting = Greeting(

@@ -192,3 +192,19 @@ async def test_whoever_insists_waits_for_the_disk_although_flushes_are_asynchron
         assert store.durable_end == end
         tasks.cancel_scope.cancel()
     store.close()
+
+
+def test_where_whole_records_end_is_known_after_own_appends_too(tmp_path: Path) -> None:
+    master, slave = open_store(tmp_path / "master"), open_store(tmp_path / "slave")
+    (end,) = append(master, 0)
+    block = master.read_block(0, end - 1)
+    assert block
+    slave.append_raw(0, block)
+    assert (slave.copied_end, slave.end) == (0, end - 1)
+    slave.take_over()
+
+    append(slave, 1, 2)
+
+    assert slave.copied_end == slave.end == 2 * end
+    master.close()
+    slave.close()

@@ -89,10 +89,13 @@ class Replicas:
 
 @asynccontextmanager
 async def running_replicas(folder: Path, count: int = 3, **settings: Any) -> AsyncIterator[Replicas]:
-    async with running_gateway() as etcd, running_broker(folder / "names", broker__name="names") as names:
-        async with anyio.create_task_group() as tasks:
-            replicas = Replicas(folder, etcd, names, {"plugins__ha__replicas": count, **settings}, tasks)
-            try:
-                yield replicas
-            finally:
-                await replicas.stop(*list(replicas.brokers))
+    async with (
+        running_gateway() as etcd,
+        running_broker(folder / "names", broker__name="names") as names,
+        anyio.create_task_group() as tasks,
+    ):
+        replicas = Replicas(folder, etcd, names, {"plugins__ha__replicas": count, **settings}, tasks)
+        try:
+            yield replicas
+        finally:
+            await replicas.stop(*list(replicas.brokers))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
+from tests.kernel.commitlog.stores import pending
 from tests.kernel.pulling import until
-from tests.plugins.ha.pairs import log_files
+from tests.plugins.ha.pairs import ENABLED, SMALL, log_files
+from tests.plugins.ha.pairs import send as send_alone
 from tests.plugins.ha.replicas import Replicas, failover, running_replicas
 from verniermq.client import Message, Producer, SendStatus
+from verniermq.kernel import Broker, PluginError, ResponseCode
+from verniermq.plugins.ha.etcd import Etcd
+from verniermq.plugins.ha.identity import incarnation
+from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -32,6 +41,37 @@ def _knows(replicas: Replicas, address: str) -> bool:
     table = replicas.names.host.active["namesrv"].instance.embedded.table
     route = table.route("orders")
     return route is not None and route["brokerDatas"][0]["brokerAddrs"].get("0") == address
+
+
+async def isolate(replicas: Replicas, number: int) -> None:
+    """Take a replica's network away: what is connected to it is gone, and it reaches nobody."""
+    found = failover(replicas.brokers[number])
+    assert found._server is not None
+    found._server.close()
+    etcd = found.members._coordinator
+    assert isinstance(etcd, Etcd)
+    etcd._endpoints[:] = ["http://127.0.0.1:1"]
+    assert found.members.leader is not None
+    for follower in list(found.members.leader.followers.values()):
+        follower.writer.transport.abort()
+    replicas.etcd.forget(f"live/{number}")
+
+
+async def rejoin(replicas: Replicas, number: int) -> None:
+    etcd = failover(replicas.brokers[number]).members._coordinator
+    assert isinstance(etcd, Etcd)
+    etcd._endpoints[:] = [replicas.etcd.url]
+
+
+async def bodies(broker: Broker) -> list[bytes]:
+    found = []
+    for queue in broker.store.queues():
+        if queue.topic == "orders":
+            for offset, size, _ in queue.entries(0, queue.max_offset):
+                message = broker.store.message_at(offset, size)
+                assert message is not None
+                found.append(message.body)
+    return found
 
 
 async def equal(replicas: Replicas) -> None:
@@ -77,3 +117,188 @@ async def test_another_one_takes_over_and_the_old_master_follows_it(tmp_path: Pa
         await equal(replicas)
         broker = replicas.brokers[first]
         assert sum(broker.store.max_offset("orders", queue) for queue in range(4)) == 60
+
+
+async def test_what_an_old_master_wrote_alone_is_cut_off_and_was_never_shown(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path, plugins__ha__timeout="300ms") as replicas:
+        await replicas.start(1, 2, 3)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, first)
+        assert await send(replicas, *range(5)) == [OK] * 5
+        await equal(replicas)
+        old = failover(replicas.brokers[first]).members
+        others = [number for number in replicas.brokers if number != first]
+        # Cut off from everybody: it hears neither its followers nor the coordinator.
+        await isolate(replicas, first)
+
+        end = replicas.brokers[first].store.end
+        lost = replicas.brokers[first].store.append(pending("orders", 0, b"lost"))
+        waiting = failover(replicas.brokers[first]).confirm_append(lost)
+        second = await replicas.master(*others)
+        await create_topic(replicas, second)
+        assert await send(replicas, *range(5, 10)) == [OK] * 5
+        assert old.leader is not None
+        assert replicas.brokers[first].store.end > end == replicas.brokers[first].store.dispatched_end
+
+        await rejoin(replicas, first)
+
+        assert await waiting == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        await replicas.all_in_sync()
+        assert await send(replicas, *range(10, 15)) == [OK] * 5
+        await equal(replicas)
+        found = await bodies(replicas.brokers[first])
+        assert sorted(found) == [b"%06d" % number for number in range(15)]
+
+
+async def test_a_master_goes_on_without_the_coordinator_while_all_replicas_are_there(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+        master = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, master)
+
+        replicas.etcd.set_down(True)
+        assert await send(replicas, *range(10)) == [OK] * 10
+        other = next(number for number in replicas.brokers if number != master)
+        await replicas.stop(other)
+        await anyio.sleep(2.5)  # longer than a lease lasts
+        assert replicas.masters() == [master]
+        replicas.etcd.set_down(False)
+
+        await until(lambda: replicas.in_sync() == sorted(replicas.brokers))
+        assert await send(replicas, *range(10, 20)) == [OK] * 10
+        await equal(replicas)
+
+
+async def test_a_change_whose_answer_is_lost_is_asked_for_until_it_is_known(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        lost: list[str] = []
+
+        def lose(path: str) -> bool:
+            if path == "kv/txn" and len(lost) < 6:
+                lost.append(path)
+                return True
+            return False
+
+        replicas.etcd.lose_answer = lose
+        await replicas.start(1, 2, 3)
+        master = await replicas.master()
+        await replicas.all_in_sync()
+        assert len(lost) == 6
+        await create_topic(replicas, master)
+        assert await send(replicas, *range(5)) == [OK] * 5
+        await equal(replicas)
+
+
+async def test_with_too_few_replicas_nothing_is_taken(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+        master = await replicas.master()
+        await replicas.all_in_sync()
+        others = [number for number in replicas.brokers if number != master]
+
+        await replicas.stop(*others)
+
+        await until(lambda: replicas.brokers[master].store.refusals)
+        (why,) = replicas.brokers[master].store.refusals.values()
+        assert why == "1 of 3 replicas are in sync, and 2 must be (min_in_sync)"
+        await replicas.start(others[0])
+        await until(lambda: not replicas.brokers[master].store.refusals)
+
+
+async def test_of_two_replicas_one_is_enough_and_waits_for_its_disk(tmp_path: Path) -> None:
+    settings = {"store__flush": "async", "store__flush_interval": "1h"}
+    async with running_replicas(tmp_path, 2, **settings) as replicas:
+        await replicas.start(1, 2)
+        master = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, master)
+        await replicas.stop(3 - master)
+        await until(lambda: replicas.in_sync() == [master])
+
+        assert await send(replicas, *range(5)) == [OK] * 5
+
+        store = replicas.brokers[master].store
+        assert store.durable_end == store.dispatched_end == store.end
+
+
+async def test_a_replica_that_lost_its_store_is_not_elected(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+        master = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, master)
+        assert await send(replicas, *range(5)) == [OK] * 5
+        await replicas.stop(1, 2, 3)
+        state = replicas.etcd.keys()["state"]
+        assert len(state["in_sync"]) >= 1
+        keeper = state["in_sync"][0][0]
+        empty = next(number for number in (1, 2, 3) if number != keeper)
+        shutil.rmtree(tmp_path / str(empty))
+
+        await replicas.start(empty)
+        with anyio.move_on_after(2.5):
+            await until(replicas.masters)
+        assert replicas.masters() == []
+        await replicas.start(keeper)
+        assert await replicas.master() == keeper
+        await until(lambda: set(replicas.in_sync()) == {keeper, empty})
+        await equal(replicas)
+
+
+async def test_a_store_that_was_alone_becomes_the_first_master(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "2", **SMALL) as alone:
+        await send_alone(alone, 20)
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+
+        assert await replicas.master() == 2
+        await replicas.all_in_sync()
+        await equal(replicas)
+        assert sum(replicas.brokers[1].store.max_offset("orders", queue) for queue in range(16)) == 20
+
+
+async def test_two_stores_that_were_alone_are_not_made_one(tmp_path: Path) -> None:
+    for number, count in ((1, 5), (2, 20)):
+        async with running_broker(tmp_path / str(number), **SMALL) as alone:
+            await send_alone(alone, count)
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+        assert await replicas.master() == 2
+        end = replicas.brokers[1].store.end
+
+        await until(
+            lambda: "it has only 0 bytes in common" in failover(replicas.brokers[1]).runtime_info()["haProblem"]
+        )
+
+        assert replicas.brokers[1].store.end == end
+        await until(lambda: replicas.in_sync() == [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"plugins__ha__replica": 0}, "replica = 0: give each of the 3 replicas a number"),
+        ({"plugins__ha__replica": 4}, "replica = 4: give each of the 3 replicas a number"),
+        ({"plugins__ha__etcd": []}, "it needs a coordinator"),
+        ({"broker__namesrv": []}, "clients find the master through name servers"),
+        ({"broker__id": 1}, "brokers get their ids by election"),
+        ({"plugins__ha__min_in_sync": 4}, "min_in_sync = 4 is more than replicas = 3"),
+    ],
+)
+async def test_settings_that_cannot_work_are_refused(tmp_path: Path, settings: dict[str, Any], why: str) -> None:
+    chosen = {
+        "plugins__ha__mode": "failover", "plugins__ha__replica": 1, "plugins__ha__etcd": ["http://127.0.0.1:1"],
+        "broker__namesrv": ["127.0.0.1:1"], **settings,
+    }  # fmt: skip
+    with pytest.raises(PluginError, match=why):
+        async with running_broker(tmp_path, plugins__enable=ENABLED, **chosen):
+            pass
+
+
+async def test_a_store_of_another_replica_is_refused(tmp_path: Path) -> None:
+    incarnation(tmp_path, 2)
+
+    with pytest.raises(PluginError, match=r"is the store of replica 2, and .* replica is 1; set it to 2"):
+        incarnation(tmp_path, 1)
