@@ -13,6 +13,7 @@ from verniermq.kernel.broker import Broker
 from verniermq.kernel.clock import SAME_MOMENT, Clock, SystemClock
 from verniermq.kernel.codes import PRODUCT, PRODUCT_FIELD, Perm, RequestCode, ResponseCode
 from verniermq.kernel.commitlog.encoder import encode as encode_record
+from verniermq.kernel.commitlog.lock import StoreLock
 from verniermq.kernel.commitlog.mapped import (
     LARGEST_FOLIO,
     MappedFile,
@@ -247,6 +248,7 @@ __all__ = [
     "Steps",
     "Store",
     "StoreError",
+    "StoreLock",
     "StoreNotWritable",
     "StoredMessage",
     "Subscription",

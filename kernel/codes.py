@@ -168,6 +168,9 @@ class RequestCode(IntEnum):
     READ_QUEUE_RANGE = 32101
     GET_QUEUE_RANGES = 32102
     GET_FLOW_FIGURES = 32103
+    GET_REPLICAS = 32111
+    SWITCH_MASTER = 32112
+    FORCE_MASTER = 32113
 
 
 class ResponseCode(IntEnum):

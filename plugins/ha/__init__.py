@@ -79,6 +79,7 @@ class Plugin:
         needs=("namesrv",),
         after=("admin", "namesrv", "topics", "pop", "retry", "reply", "schedule", "txn"),
         hookspecs=(table_copied,),
+        requests=(RequestCode.GET_REPLICAS, RequestCode.SWITCH_MASTER, RequestCode.FORCE_MASTER),
         gives_roles=True,
         # A message that nobody else has must not be acknowledged as if somebody had it.
         on_failure="closed",
@@ -116,6 +117,10 @@ class Plugin:
         self._metadata = Metadata(broker, self._peers)
 
     def setup(self, registry: Registry) -> None:
+        failover = self.failover
+        registry.handler(RequestCode.GET_REPLICAS, _not_chosen if failover is None else failover.replicas)
+        registry.handler(RequestCode.SWITCH_MASTER, _not_chosen if failover is None else failover.switch_master)
+        registry.handler(RequestCode.FORCE_MASTER, _not_chosen if failover is None else failover.force_master)
         if self.failover is not None:
             registry.service("be a replica", self.failover.run)
             registry.service("copy tables", self.failover.copy_tables)
@@ -133,6 +138,7 @@ class Plugin:
         if self.failover is not None:
             self.failover.store_opened()
             self.broker.intercept(self.failover.only_master(self._refusals()))
+            self.broker.intercept({RequestCode.GET_BROKER_EPOCH_CACHE: self.failover.epochs})
         elif self.config.is_slave:
             broker_id = self.broker.configuration.broker.id
             self.broker.store.refuse_writes(
@@ -239,6 +245,10 @@ class Plugin:
         if self.config.is_slave:
             return {"haFollows": self._receiver.ha_address, "haProblem": self._receiver.problem}
         return {"haSlaves": str(len(self._sender.slaves)), "haConfirmedOffset": str(self._votes.confirmed)}
+
+
+def _not_chosen(request: Command, connection: Connection) -> Command:
+    raise RequestRefused('the roles of these brokers stand in their settings; [plugins.ha] mode = "failover" elects')
 
 
 def _refusal(why: str, code: ResponseCode) -> Any:

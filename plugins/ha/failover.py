@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import ssl
 from collections.abc import Awaitable, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import orjson
 
 from verniermq.kernel import (
     Answer,
@@ -21,13 +23,16 @@ from verniermq.kernel import (
     Handler,
     PluginError,
     RemotingError,
+    RequestCode,
     RequestRefused,
     ResponseCode,
     Role,
 )
 from verniermq.plugins.ha import epochfile
-from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble
+from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble, Snapshot
 from verniermq.plugins.ha.door import may_have_the_log
+from verniermq.plugins.ha.election import State
+from verniermq.plugins.ha.epochs import cut
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.plugins.ha.identity import incarnation
 from verniermq.plugins.ha.metadata import Metadata
@@ -38,6 +43,10 @@ from verniermq.protocol.peers import Peers
 logger = logging.getLogger(__name__)
 
 LEAVE_SECONDS: Final = 2.0
+FORWARD_SECONDS: Final = 5.0
+
+PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE)
+"""What consumers wait for: they had better find the new master themselves."""
 
 
 class Failover:
@@ -52,7 +61,13 @@ class Failover:
         self._server: asyncio.Server | None = None
         me = (config.replica, incarnation(self._folder, config.replica))
         self.members = Members(broker, config, coordinator or _etcd(broker, config), me)
+        self._peers = peers
         self._started = anyio.Event()
+        self._holding: anyio.Event | None = None
+        """While a switch is under way: set when it is over."""
+        self._successor = ""
+        """Who was made the master by the last switch."""
+        self._forwards_until = 0.0
         if (self._folder / epochfile.NAME).exists():
             broker.store.dispatch_limit = 0  # up to where it was confirmed; before the first election, all was
 
@@ -148,12 +163,98 @@ class Failover:
         """The same refusals, while this replica is not the master."""
         return {code: partial(self._unless_master, refuse) for code, refuse in refusals.items()}
 
-    def _unless_master(self, refuse: Any, handler: Handler, request: Command, connection: Connection) -> Answer:
+    def _unless_master(self, refuse: Any, handler: Handler, request: Command, connection: Connection) -> Any:
+        if self._holding is not None:
+            return self._held(self._holding, refuse, handler, request, connection)
         if self._broker.role.is_master:
-            return handler(request, connection)  # type: ignore[return-value]  # or what to await
-        return refuse(handler, request, connection)  # type: ignore[no-any-return]
+            return handler(request, connection)
+        if self._forwards and request.code not in PULLS:
+            return self._forward(request)
+        return refuse(handler, request, connection)
+
+    # --- a planned switch ------------------------------------------------------------------
+
+    @property
+    def _forwards(self) -> bool:
+        return bool(self._successor) and self._broker.clock.monotonic() < self._forwards_until
+
+    async def switch(self, to: int) -> None:
+        """Make another replica the master. What is sent meanwhile waits; what is sent here later goes there.
+
+        Raises:
+            RequestRefused: it cannot be done now.
+        """
+        if self._holding is not None:
+            raise RequestRefused("a switch is under way already")
+        holding = self._holding = anyio.Event()
+        try:
+            self._successor = await self.members.hand_over(to)
+            self._forwards_until = self._broker.clock.monotonic() + self._config.switch_grace
+        finally:
+            self._holding = None
+            holding.set()
+
+    async def _held(
+        self, holding: anyio.Event, refuse: Any, handler: Handler, request: Command, connection: Connection
+    ) -> Answer:
+        await holding.wait()
+        answer = self._unless_master(refuse, handler, request, connection)
+        done: Answer = await answer if inspect.isawaitable(answer) else answer
+        return done
+
+    async def _forward(self, request: Command) -> Answer:
+        """Ask the new master, which may need a moment to become it."""
+        deadline = self._broker.clock.monotonic() + FORWARD_SECONDS
+        while True:
+            asked = Command.request(request.code, dict(request.ext), bytes(request.body))
+            try:
+                answer = await self._peers.ask(self._successor, asked, fine=range(1 << 31), timeout=FORWARD_SECONDS)
+            except RemotingError as error:
+                raise no_master(self._broker.name) from error
+            late = self._broker.clock.monotonic() > deadline
+            if answer.code != ResponseCode.SERVICE_NOT_AVAILABLE or late:
+                return None if request.is_oneway else request.reply(
+                    answer.code, dict(answer.ext), bytes(answer.body), remark=answer.remark
+                )  # fmt: skip
+            await self._broker.clock.sleep(0.02)
 
     # --- for operators ---------------------------------------------------------------------
+
+    async def replicas(self, request: Command, connection: Connection) -> Command:
+        """GET_REPLICAS: what the coordinator has, for ``verniermq ha status``."""
+        try:
+            told = as_json(await self.members.read(), self._broker.name, self._config.replicas)
+        except CoordinatorTrouble as error:
+            raise RequestRefused(str(error)) from error
+        return request.reply(body=orjson.dumps({**told, "problem": self.runtime_info()["haProblem"]}))
+
+    async def switch_master(self, request: Command, connection: Connection) -> Command:
+        await self.switch(request.integer("replica", 0))
+        return request.reply()
+
+    async def force_master(self, request: Command, connection: Connection) -> Command:
+        try:
+            state = await self.members.force()
+        except CoordinatorTrouble as error:
+            raise RequestRefused(str(error)) from error
+        return request.reply(body=orjson.dumps({"term": state.term}))
+
+    def epochs(self, handler: Handler, request: Command, connection: Connection) -> Command:
+        """``mqadmin getBrokerEpoch``."""
+        store = self._broker.store
+        known = cut(self.members.epochs, store.end)
+        ends = [*(start for _, start in known[1:]), store.end]
+        body = {
+            "brokerId": self._broker.broker_id,
+            "brokerName": self._broker.name,
+            "clusterName": self._broker.cluster,
+            "epochList": [
+                {"endOffset": end, "epoch": term, "startOffset": start}
+                for (term, start), end in zip(known, ends, strict=True)
+            ],
+            "maxOffset": store.end,
+        }
+        return request.reply(body=orjson.dumps(body))
 
     def ha_status(self) -> dict[str, Any]:
         """RocketMQ's ``HARuntimeInfo``."""
@@ -179,6 +280,37 @@ class Failover:
             "haFollows": "" if following is None else following.address,
             "haProblem": members.trouble or ("" if following is None else following.problem),
         }
+
+
+def as_json(snapshot: Snapshot, broker: str, replicas: int) -> dict[str, Any]:
+    state = snapshot.state
+    in_sync = frozenset() if state is None else state.in_sync
+    known = {**snapshot.members, **snapshot.live}
+    return {
+        "broker": broker,
+        "term": 0 if state is None else state.term,
+        "master": 0 if state is None else state.master,
+        "replicas": [
+            {
+                "replica": number,
+                "role": _role(number, state, snapshot),
+                "address": known[number].address if number in known else "",
+                "alive": number in snapshot.live,
+                "inSync": number in snapshot.live and (number, snapshot.live[number].incarnation) in in_sync,
+                "epoch": known[number].epoch if number in known else 0,
+                "end": known[number].end if number in snapshot.live else None,
+                "confirmed": known[number].confirm if number in snapshot.live else None,
+            }
+            for number in sorted({*range(1, replicas + 1), *known})
+        ],
+    }
+
+
+def _role(number: int, state: State | None, snapshot: Snapshot) -> str:
+    live = snapshot.live.get(number)
+    if live is None:
+        return "gone" if number in snapshot.members else "never seen"
+    return "master" if state is not None and state.master == number and live.leads == state.term else "slave"
 
 
 def no_master(name: str) -> RequestRefused:

@@ -96,6 +96,8 @@ class Leader:
         self._news = anyio.Event()
         self._sync_wanted = anyio.Event()
         self._begun = broker.clock.monotonic()
+        self.changing = anyio.Lock()
+        """Held while the coordinator is asked to store another state."""
         self._missing: dict[int, float] = {}
         """Members of the set that are not connected, and since when."""
 
@@ -115,6 +117,7 @@ class Leader:
                 tasks.start_soon(self.waiting.run)
                 tasks.start_soon(self._keep_synced)
                 await self._keep_set()
+                tasks.cancel_scope.cancel()
         except* Deposed as group:
             raise Deposed(str(group.exceptions[0])) from None
         finally:
@@ -123,6 +126,7 @@ class Leader:
     def end(self) -> None:
         """Acknowledge nothing more."""
         self.over = True
+        self._news.set()
         self.waiting.give_up()
         for follower in list(self.followers.values()):
             follower.writer.transport.abort()
@@ -176,10 +180,11 @@ class Leader:
     # --- who counts ------------------------------------------------------------------------
 
     async def _keep_set(self) -> None:
-        while True:
-            wanted = self._wanted()
-            if wanted != self.state.in_sync:
-                await self._propose(wanted)
+        while not self.over:
+            async with self.changing:
+                wanted = self._wanted()
+                if wanted != self.state.in_sync and not self.over:
+                    await self._propose(wanted)
             news, self._news = self._news, anyio.Event()
             if not news.is_set():
                 with anyio.move_on_after(LOOK_SECONDS):

@@ -22,7 +22,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from verniermq.kernel import Context, Role, StoreError
+from verniermq.kernel import Context, RequestRefused, Role, StoreError
 from verniermq.plugins.ha import epochfile
 from verniermq.plugins.ha.acks import Replica
 from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble, Live, Snapshot
@@ -39,6 +39,8 @@ RANK_SECONDS: Final = 0.15
 """A replica that is not the best waits this long for each better one."""
 LOOK_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 0.3
+SWITCH_SECONDS: Final = 1.0
+"""A planned switch waits so long for the other one to have everything; sends are held meanwhile."""
 
 
 class Members:
@@ -326,6 +328,67 @@ class Members:
         elif unsettled is not None and self._broker.clock.monotonic() - unsettled > self._config.ttl:
             why = "replicas are missing, and the coordinator does not answer: there may be another master"
         self._broker.store.refuse_writes(why, "ha")
+
+    async def hand_over(self, to: int) -> str:
+        """Make another replica the master, once it has everything; its address.
+
+        Raises:
+            RequestRefused: this is no master, or the other one cannot be.
+        """
+        leader, store = self.leader, self._broker.store
+        if leader is None:
+            raise RequestRefused(f"replica {self.me[0]} of {self._broker.name!r} is not its master; ask the master")
+        follower = leader.followers.get(to)
+        if follower is None or follower.name not in leader.state.in_sync:
+            numbers = ", ".join(str(number) for number, _ in sorted(leader.state.in_sync) if number != self.me[0])
+            raise RequestRefused(f"replica {to} is not in sync; there are {numbers or 'no others'} to switch to")
+        async with leader.changing:
+            store.refuse_writes(f"replica {to} becomes the master in a moment", "ha switch")
+            try:
+                with anyio.move_on_after(SWITCH_SECONDS):
+                    while min(leader.confirm, follower.ack) < store.end:  # noqa: ASYNC110 - a moment
+                        await anyio.sleep(0.002)
+                if min(leader.confirm, follower.ack) < store.end or leader.over:
+                    raise RequestRefused(f"replica {to} did not catch up within {SWITCH_SECONDS:g} s; try again")
+                state = State(leader.term + 1, to, leader.state.in_sync)
+                try:
+                    leader.revision = await leader.settle(state)
+                except Deposed as error:
+                    raise RequestRefused(f"there is another master already: {error}") from error
+                live = (self.snapshot.live if self.snapshot is not None else {}).get(to)
+                await self._step_down(f"replica {to} was made the master of term {state.term}")
+                return "" if live is None else live.address
+            finally:
+                store.refuse_writes(None, "ha switch")
+                self.hurry()
+
+    async def read(self) -> Snapshot:
+        """What the coordinator has now.
+
+        Raises:
+            CoordinatorTrouble: it cannot be asked.
+        """
+        return await self._coordinator.read()
+
+    async def force(self) -> State:
+        """Make this replica the one that counts, whatever the others have.
+
+        Raises:
+            RequestRefused: it is not needed, or somebody else changed the state meanwhile.
+            CoordinatorTrouble: the coordinator cannot be asked.
+        """
+        snapshot = await self._coordinator.read()
+        state = snapshot.state
+        if self.leader is not None:
+            raise RequestRefused(f"replica {self.me[0]} is the master already")
+        if state is not None and not self._master_is_gone(state, snapshot) and state.master != self.me[0]:
+            raise RequestRefused(f"replica {state.master} is the master and alive; use 'verniermq ha switch'")
+        forced = State(1 if state is None else state.term + 1, self.me[0], frozenset({self.me}))
+        if not await self._coordinator.change(forced, snapshot.revision):
+            raise RequestRefused("somebody else changed who is the master meanwhile; look with 'verniermq ha status'")
+        logger.warning("an operator made this replica the only one that counts term=%d", forced.term)
+        self.hurry()
+        return forced
 
     async def _step_down(self, why: str) -> None:
         leader, self.leader = self.leader, None

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from tests.campaign import access, corruption, disk, fuzz, hostile, kill, power, soak
+from tests.campaign import access, corruption, disk, failover, fuzz, hostile, kill, power, soak
 from tests.campaign.outcome import Kind
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for kind in (kill.KIND, power.KIND, disk.KIND, corruption.KIND, hostile.KIND, fuzz.KIND, access.KIND, soak.KIND)
+    for kind in (
+        kill.KIND,
+        power.KIND,
+        disk.KIND,
+        corruption.KIND,
+        hostile.KIND,
+        fuzz.KIND,
+        access.KIND,
+        soak.KIND,
+        failover.KIND,
+    )
 }

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
+import orjson
 import pytest
+from click.testing import CliRunner
 
 from tests.kernel.commitlog.stores import pending
 from tests.kernel.pulling import until
 from tests.plugins.ha.pairs import ENABLED, SMALL, log_files
 from tests.plugins.ha.pairs import send as send_alone
 from tests.plugins.ha.replicas import Replicas, failover, running_replicas
+from tests.plugins.peer import Peer, peer
 from verniermq.client import Message, Producer, SendStatus
-from verniermq.kernel import Broker, PluginError, ResponseCode
+from verniermq.kernel import Broker, PluginError, RequestCode, ResponseCode
+from verniermq.plugins.ha.command import ha
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.plugins.ha.identity import incarnation
 from verniermq.testing import running_broker
@@ -302,3 +307,122 @@ async def test_a_store_of_another_replica_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(PluginError, match=r"is the store of replica 2, and .* replica is 1; set it to 2"):
         incarnation(tmp_path, 1)
+
+
+async def test_no_send_fails_while_the_master_is_switched(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, first)
+        second = next(number for number in replicas.brokers if number != first)
+        old = replicas.brokers[first]
+        statuses: list[int] = []
+        over = False
+
+        async def send_on(client: Peer) -> None:
+            number = 0
+            while not over:
+                statuses.append((await client.send("orders", b"%d" % number, queue=number % 4)).code)
+                number += 1
+
+        async with peer(old.address) as client, peer(old.address) as other, anyio.create_task_group() as tasks:
+            tasks.start_soon(send_on, client)
+            await until(lambda: len(statuses) > 20)
+            await other.ask_well(RequestCode.SWITCH_MASTER, replica=second)
+            assert await replicas.master() == second
+            before = len(statuses)
+            await until(lambda: len(statuses) > before + 20)
+            over = True
+
+        assert set(statuses) == {0}
+        await replicas.all_in_sync()
+        await equal(replicas)
+        assert len(await bodies(replicas.brokers[3])) == len(statuses)
+        assert failover(replicas.brokers[second]).members.term == 2
+
+
+async def test_a_switch_to_a_replica_that_is_not_in_sync_is_refused_and_nothing_happens(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+        master = await replicas.master()
+        await replicas.all_in_sync()
+        gone = next(number for number in replicas.brokers if number != master)
+        await replicas.stop(gone)
+        await replicas.all_in_sync()
+
+        async with peer(replicas.brokers[master].address) as client:
+            answer = await client.ask(RequestCode.SWITCH_MASTER, replica=gone)
+
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert f"replica {gone} is not in sync; there are" in answer.remark
+        assert replicas.masters() == [master]
+
+
+async def test_an_operator_may_give_up_what_only_a_lost_replica_has(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path, 2) as replicas:
+        await replicas.start(1, 2)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, first)
+        await replicas.stop(3 - first)
+        await until(lambda: replicas.in_sync() == [first])
+        assert await send(replicas, 1) == [OK]
+        await replicas.stop(first)
+        await replicas.start(3 - first)
+        left = replicas.brokers[3 - first]
+        await until(lambda: "known to have all that was acknowledged" in failover(left).members._said)
+        assert replicas.masters() == []
+
+        async with peer(left.address) as client:
+            await client.ask_well(RequestCode.FORCE_MASTER)
+
+        assert await replicas.master() == 3 - first
+
+
+async def test_operators_see_the_replicas_and_their_epochs(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+        master = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, master)
+        assert await send(replicas, 1, 2) == [OK] * 2
+        await until(lambda: failover(replicas.brokers[master]).members._live().leads)
+        told: dict[str, Any] = {}
+
+        async def is_shown() -> bool:
+            async with peer(replicas.brokers[master].address) as client:
+                told.update(orjson.loads((await client.ask_well(RequestCode.GET_REPLICAS)).body))
+            return [one["role"] for one in told["replicas"]].count("master") == 1
+
+        with anyio.fail_after(30):
+            while not await is_shown():  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        assert (told["term"], told["master"], told["problem"]) == (1, master, "")
+        assert [one["inSync"] for one in told["replicas"]] == [True] * 3
+        async with peer(replicas.brokers[master].address) as client:
+            epochs = orjson.loads((await client.ask_well(RequestCode.GET_BROKER_EPOCH_CACHE)).body)
+            end = replicas.brokers[master].store.end
+            assert epochs["epochList"] == [{"endOffset": end, "epoch": 1, "startOffset": 0}]
+            status = orjson.loads((await client.ask_well(RequestCode.GET_BROKER_HA_STATUS)).body)
+            assert (status["master"], status["inSyncSlaveNums"]) == (True, 2)
+        result = await anyio.run_process(
+            [sys.executable, "-m", "verniermq.cli", "ha", "status", "--namesrv", replicas.namesrv]
+        )
+        lines = result.stdout.decode().splitlines()
+        assert lines[0] == f"broker a, term 1, master: replica {master}"
+        assert max(map(len, lines)) <= 80
+        assert sum("master" in line for line in lines[1:]) == 1
+
+
+def test_a_store_is_put_aside_to_begin_anew(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "replica.json").write_text("{}")
+
+    result = CliRunner().invoke(ha, ["resync", "--store", str(store)])
+
+    assert result.exit_code == 0, result.output
+    assert not store.exists()
+    (aside,) = tmp_path.iterdir()
+    assert (aside / "replica.json").exists()
