@@ -401,6 +401,12 @@ class Store:
         self._flusher.flushed = min(self._flusher.flushed, end)
         self._copy.begin_at(end)
         self._dispatcher.forget_from(end)
+        self._lower_limit()
+
+    def _lower_limit(self) -> None:
+        """What is written behind the log's end is another thing than what was there."""
+        if self._dispatch_limit is not None:
+            self._dispatch_limit = min(self._dispatch_limit, self._log.end)
 
     def take_over(self) -> None:
         """Go on with a log that was a copy: a part of a record at its end goes, and appends are numbered here.
@@ -409,6 +415,7 @@ class Store:
             OSError: the disk refused.
         """
         self._copy.cut()
+        self._lower_limit()
         self._dispatcher.number_pending()
 
     def refuse_writes(self, reason: str | None, source: str = "") -> None:

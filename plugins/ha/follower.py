@@ -21,6 +21,7 @@ import anyio.to_thread
 from verniermq.kernel import Context, NotACopy, ProtocolError, StoreError, StoreNotWritable, parse_address
 from verniermq.plugins.ha import epochfile
 from verniermq.plugins.ha.epochs import Epochs, agreed, cut
+from verniermq.plugins.ha.identity import forget
 from verniermq.plugins.ha.leader import HEARTBEAT_SECONDS
 from verniermq.plugins.ha.settings import Config
 from verniermq.plugins.ha.switchframes import Block, FromMaster, Greeting, History, MasterStream, report
@@ -115,8 +116,16 @@ class Following:
                 if confirm > (store.dispatch_limit or 0):
                     store.dispatch_limit = confirm
             if isinstance(message, History) or message.body:
+                self._refuse_broken_disk()
                 writer.write(report(store.end))
                 await anyio.lowlevel.checkpoint()
+
+    def _refuse_broken_disk(self) -> None:
+        """What a disk failed to take the system may drop from its memory: this replica has it no longer for sure."""
+        why = self._broker.store.broken
+        if why is not None:
+            forget(Path(self._broker.configuration.store.path))
+            raise StoreNotWritable(why)
 
     async def _messages(self, reader: asyncio.StreamReader) -> AsyncIterator[FromMaster]:
         stream = MasterStream()
@@ -150,7 +159,9 @@ class Following:
         if store.copied_end < store.end:
             await store.cut(store.copied_end)
         common = agreed(cut(self.epochs, store.end), store.end, history.epochs, history.end)
-        confirm = store.dispatch_limit or 0
+        limit = store.dispatch_limit or 0
+        # The limit may lie within a record, of which nobody need have more.
+        confirm = max([store.dispatched_end, *(event.end for event in store.undispatched if event.end <= limit)])
         if common < confirm:
             raise Diverged(
                 f"our log is confirmed up to {confirm}, and it has only {common} bytes in common with the master's; "

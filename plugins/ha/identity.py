@@ -7,6 +7,7 @@ when the machine was started, and a random text that lies in the store.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -18,8 +19,6 @@ from verniermq.kernel import PluginError
 
 NAME: Final = "replica.json"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-BOOT_VARIABLE: Final = "VERNIERMQ_BOOT_ID"
-"""For tests that play a power cut."""
 
 
 def incarnation(folder: Path, replica: int) -> str:
@@ -49,9 +48,13 @@ def incarnation(folder: Path, replica: int) -> str:
     return f"{_boot()}-{known['store']}"
 
 
+def forget(folder: Path) -> None:
+    """The store may lack what was acknowledged: the next life is another one."""
+    with contextlib.suppress(OSError):
+        (folder / NAME).unlink(missing_ok=True)
+
+
 def _boot() -> str:
-    if given := os.environ.get(BOOT_VARIABLE):
-        return given
     try:
         return BOOT_ID.read_text("ascii").strip()[:8]
     except OSError:

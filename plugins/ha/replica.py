@@ -86,8 +86,7 @@ class Members:
                     await self._look(tasks)
                     await self._wait()
             finally:
-                if self.leader is not None:
-                    self.leader.end()
+                self._stop_leading("this broker stops, or its work in ha failed")
 
     async def leave(self) -> None:
         """Say that this replica is gone.
@@ -391,16 +390,21 @@ class Members:
         return forced
 
     async def _step_down(self, why: str) -> None:
-        leader, self.leader = self.leader, None
+        leader = self._stop_leading(f"this broker is no longer the master of {self._broker.name!r}; ask for the route")
         if leader is None:
             return
-        store = self._broker.store
-        store.refuse_writes(f"this broker is no longer the master of {self._broker.name!r}; ask for the route", "ha")
-        store.on_held_back = None
-        leader.end()
         logger.warning("this replica leads no longer term=%d: %s", leader.term, why)
         self._broker.take_role(Role(self.me[0], self.term))
         self.on_role()
+
+    def _stop_leading(self, refusal: str) -> Leader | None:
+        """From here on nothing is acknowledged by this master."""
+        leader, self.leader = self.leader, None
+        if leader is not None:
+            self._broker.store.refuse_writes(refusal, "ha")
+            self._broker.store.on_held_back = None
+            leader.end()
+        return leader
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:
         """Somebody connected to the HA port."""

@@ -20,10 +20,12 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import attrs
+import orjson
 
 from tests.campaign.etcd import EtcdCluster
 from tests.campaign.outcome import Kind, Outcome
 from verniermq.kernel import Command, RemotingError, RequestCode, ResponseCode, decode_records
+from verniermq.plugins.ha import identity
 from verniermq.plugins.ha.coordinator import CoordinatorTrouble, Snapshot
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.protocol.peers import Peers
@@ -32,7 +34,6 @@ from verniermq.testing import BrokerProcess
 TOPIC = "orders"
 QUEUES = 4
 PATIENCE = 90.0
-BOOT = "VERNIERMQ_BOOT_ID"
 
 
 @attrs.define(eq=False)
@@ -92,11 +93,9 @@ class Group:
 
     def start_as_another(self, number: int, life: str) -> None:
         """As after a power cut that took nothing: it may not be taken for the one that was there before."""
-        os.environ[BOOT] = life
-        try:
-            self.start(number)
-        finally:
-            del os.environ[BOOT]
+        path = self.replicas[number].store / identity.NAME
+        path.write_bytes(orjson.dumps({"replica": number, "store": life}))
+        self.start(number)
 
 
 @attrs.define(eq=False)

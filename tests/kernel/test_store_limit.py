@@ -208,3 +208,24 @@ def test_where_whole_records_end_is_known_after_own_appends_too(tmp_path: Path) 
     assert slave.copied_end == slave.end == 2 * end
     master.close()
     slave.close()
+
+
+@pytest.mark.parametrize("way", ["cut", "take over"])
+async def test_a_limit_within_a_record_that_goes_is_lowered(tmp_path: Path, way: str) -> None:
+    """Or the next record would count as confirmed before anybody else has it."""
+    master, slave = open_store(tmp_path / "master"), open_limited(tmp_path / "slave")
+    first, second = append(master, 0, 1)
+    block = master.read_block(0, second - 1)
+    assert block
+    slave.append_raw(0, block)
+    slave.dispatch_limit = second - 1
+
+    if way == "cut":
+        await slave.cut(slave.copied_end)
+    slave.take_over()
+
+    assert slave.end == slave.dispatch_limit == first
+    append(slave, 7)
+    assert numbers(slave) == [0]
+    master.close()
+    slave.close()
