@@ -53,7 +53,8 @@ def role_changed(role: Role) -> None:
     """The broker is a master or a slave from now on, of a term, and its copies are had at an address.
 
     A broker that nobody gives a role is a master and never hears this. Services of a plugin that only a master may run
-    are registered with ``master_only``. Used by ``namesrv`` to register the broker as what it is.
+    are registered with ``master_only``. Used by ``namesrv`` to register the broker as what it is, and by
+    ``schedule``.
     """
 
 

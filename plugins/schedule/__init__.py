@@ -30,6 +30,7 @@ from verniermq.kernel import (
     Property,
     Registry,
     RequestCode,
+    Role,
     Size,
     SysFlag,
     TopicConfig,
@@ -173,6 +174,13 @@ class Plugin:
     @hookimpl
     async def broker_started(self) -> None:
         await self._timers.prepare()
+
+    @hookimpl
+    def role_changed(self, role: Role) -> None:
+        if role.is_master:
+            self._levels.use(self.broker)
+            if (prepare := self._timers.take_over()) is not None:
+                self.broker.start_soon(prepare)
 
     @hookimpl
     @concerns(properties=(Property.DELAY, *TIMES), topic_prefixes=(TIMER_TOPIC,))

@@ -142,6 +142,13 @@ class Levels:
             level = 0
         return store_timestamp + (self.delays_ms[level - 1] if level > 0 else UNKNOWN_LEVEL_MS)
 
+    def use(self, broker: Context) -> None:
+        """Look at all levels that have messages: they may have come from another broker."""
+        for queue in broker.store.queues():
+            level = queue.queue_id + 1
+            if queue.topic == SCHEDULE_TOPIC and level in self._queues:
+                self._queues[level].used.set()
+
     def start(self, broker: Context, offsets: DelayOffsets, registry: Registry) -> None:
         """Register one service per level, also for queues of levels that a former configuration had."""
         kept = [queue.queue_id + 1 for queue in broker.store.queues() if queue.topic == SCHEDULE_TOPIC]

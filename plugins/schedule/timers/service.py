@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -100,6 +100,17 @@ class Timers:
             self._start_from(await anyio.to_thread.run_sync(self._open))
             self.used.set()
         self._ready.set()
+
+    def take_over(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """What to run when the broker becomes a master: the queue grew by copies, of which nothing was taken in.
+
+        As after a start without the files: what was due a while ago counts as delivered, the rest is looked at.
+        """
+        if self._opened or not self._ready.is_set() or not self._broker.store.max_offset(*QUEUE):
+            return None
+        self._ready = anyio.Event()
+        self.store_opened()
+        return self.prepare
 
     async def run(self) -> None:
         await self._ready.wait()

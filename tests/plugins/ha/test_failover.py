@@ -19,7 +19,7 @@ from tests.plugins.ha.pairs import send as send_alone
 from tests.plugins.ha.replicas import Replicas, failover, running_replicas
 from tests.plugins.peer import Peer, peer
 from verniermq.client import Message, Producer, SendStatus
-from verniermq.kernel import Broker, PluginError, RequestCode, ResponseCode
+from verniermq.kernel import Broker, PluginError, RequestCode, ResponseCode, parse_offset_message_id
 from verniermq.plugins.ha.command import ha
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.plugins.ha.identity import incarnation
@@ -426,3 +426,38 @@ def test_a_store_is_put_aside_to_begin_anew(tmp_path: Path) -> None:
     assert not store.exists()
     (aside,) = tmp_path.iterdir()
     assert (aside / "replica.json").exists()
+
+
+async def test_delayed_messages_and_transactions_survive_a_new_master(tmp_path: Path) -> None:
+    settings = {"plugins__schedule__levels": ["2s"], "plugins__ha__slave_reads": True}
+    async with running_replicas(tmp_path, **settings) as replicas:
+        await replicas.start(1, 2, 3)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, first)
+        async with peer(replicas.brokers[first].address) as client:
+            for number in range(3):
+                await client.sent("orders", b"level%d" % number, DELAY=1)
+                await client.sent("orders", b"timed%d" % number, TIMER_DELAY_SEC=3)
+            half = await client.sent("orders", b"half", flags=4, TRAN_MSG="true", PGROUP="p")
+            _, log_offset = parse_offset_message_id(half["msgId"])
+            await client.ask_well(
+                RequestCode.END_TRANSACTION, producerGroup="p", tranStateTableOffset=half["queueOffset"],
+                commitLogOffset=log_offset, commitOrRollback=8, fromTransactionCheck="false", msgId=half["msgId"],
+                transactionId=half.get("transactionId", ""),
+            )  # fmt: skip
+
+        await replicas.stop(first)
+        second = await replicas.master()
+
+        wanted = {b"half", *(b"level%d" % number for number in range(3)), *(b"timed%d" % number for number in range(3))}
+        seen: set[bytes] = set()
+
+        async def is_there() -> bool:
+            seen.update(await bodies(replicas.brokers[second]))
+            return wanted <= seen
+
+        with anyio.move_on_after(30):
+            while not await is_there():  # noqa: ASYNC110
+                await anyio.sleep(0.1)
+        assert seen >= wanted
