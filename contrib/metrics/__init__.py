@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 from anyio.lowlevel import checkpoint
@@ -31,15 +31,21 @@ from verniermq.kernel import (
     Context,
     Declaration,
     DispatchEvent,
+    Duration,
     InvalidParameter,
     Metric,
     PageAnswer,
+    PluginError,
     Registry,
     TopicConfig,
     gathered,
     hookimpl,
+    parse_duration,
     setting,
 )
+
+if TYPE_CHECKING:
+    from verniermq.contrib.metrics.otlp import OtlpPush
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +62,10 @@ def _known(names: tuple[str, ...]) -> str | None:
     return None if set(names) <= set(NAMES) else f"some of {', '.join(NAMES)}"
 
 
+def _url(text: str) -> str | None:
+    return None if not text or text.startswith(("http://", "https://")) else "http:// or https:// and an address"
+
+
 @attrs.frozen
 class Config:
     """``[plugins.metrics]``"""
@@ -68,6 +78,9 @@ class Config:
     labels: Mapping[str, str] = setting({}, "Labels for everything: name → value.")
     max_series: int = setting(50000, "Figures of one family at most, as at Apache.", at_least=1)
     suffix: bool = setting(True, "Whether units are part of Apache's names, as from 5.1.4 on.")
+    otlp: str = setting("", "Pushes figures here too, by OTLP over HTTP: http://host:4318/v1/metrics.", check=_url)
+    otlp_interval: Duration = setting(parse_duration("1m"), "How often they are pushed.", at_least=1.0)
+    otlp_headers: Mapping[str, str] = setting({}, "Header fields of these requests: name → value.", secret=True)
 
 
 @attrs.define(eq=False)
@@ -80,6 +93,7 @@ class Plugin:
     traffic: Traffic = attrs.field(factory=Traffic, init=False)
     requests: Requests = attrs.field(factory=Requests, init=False)
     lag: LagTable = attrs.field(init=False)
+    otlp: OtlpPush | None = attrs.field(default=None, init=False)
     _own: OwnMetrics = attrs.field(init=False)
     _counts: bool = attrs.field(default=False, init=False)
     """Not while the log is read after a crash: what comes then was counted before."""
@@ -96,8 +110,28 @@ class Plugin:
             self._own.register(registry)
         if "exporter" in names:
             ExporterMetrics(self.broker, self.traffic, self.lag).register(registry)
+        if self.config.otlp:
+            self._push(registry)
         registry.page("/metrics", self.page, listen=self.config.listen)
         registry.page("/metrics/detailed", self.detailed, listen=self.config.listen)
+
+    def _push(self, registry: Registry) -> None:
+        try:
+            from verniermq.contrib.metrics.otlp import OtlpPush
+        except ImportError as error:
+            raise PluginError(
+                f"otlp needs OpenTelemetry's exporter ({error}): pip install 'verniermq[otlp]'", "metrics"
+            ) from error
+        self.otlp = OtlpPush(
+            self.broker, self.config.otlp, self.config.otlp_headers, self.config.otlp_interval,
+            look=self.lag.look, families=self._families, constant=self._constant, most=self.config.max_series,
+        )  # fmt: skip
+        push = self.otlp
+        registry.service("otlp", push.run)
+        registry.metric(
+            "verniermq_otlp_failures_total", "counter", "Pushes that the collector did not take.",
+            lambda: push.failures,
+        )  # fmt: skip
 
     # --- counting --------------------------------------------------------------------------
 
