@@ -52,7 +52,8 @@ def cases() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     }  # fmt: skip
     properties = dict(part.split("\x01") for part in TEXT.split("\x02") if part)
     queue = MessageQueue("orders", "broker-a", 3)
-    encoded = EncodedMessage(RequestCode.SEND_MESSAGE_V2, "orders", dict(EXT), BODY, KEY)
+    request = sends.SendMessage.decode(Command.request(RequestCode.SEND_MESSAGE_V2, dict(EXT)))
+    encoded = EncodedMessage(RequestCode.SEND_MESSAGE_V2, request, BODY, KEY)
     template = SendTemplate({**EXT, "e": "3", "n": "broker-a"})
     start = java_hash("orders#") & 0xFFFFFFFF
     # No key comes twice: what is remembered of one must not help the other.

@@ -61,12 +61,9 @@ def encode_batch(encoder: MessageEncoder, messages: Sequence[Message]) -> Encode
         text = properties_text(properties).encode()
         size = ENTRY_OVERHEAD + len(message.body) + len(text)
         entries += (_HEAD.pack(size, 0, 0, message.flag, len(message.body)), message.body, _SHORT.pack(len(text)), text)
-    ext = encoder.ext(topic, now_ms)
-    ext["m"] = "true"
-    ext["i"] = properties_text(
-        {Property.UNIQUE_KEY: unique_ids.next(now_ms), Property.WAIT: "true" if first.wait_store_ok else "false"}
-    )
-    return EncodedMessage(RequestCode.SEND_BATCH_MESSAGE, topic, ext, b"".join(entries), ",".join(ids))
+    own = {Property.UNIQUE_KEY: unique_ids.next(now_ms), Property.WAIT: "true" if first.wait_store_ok else "false"}
+    request = encoder.request(topic, now_ms, properties_text(own), batch=True)
+    return EncodedMessage(RequestCode.SEND_BATCH_MESSAGE, request, b"".join(entries), ",".join(ids))
 
 
 def _refuse(properties: dict[str, str], index: int) -> None:

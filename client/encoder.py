@@ -1,18 +1,11 @@
-"""A message made ready for the wire: checked, named, compressed, its properties as one text.
-
-The request SEND_MESSAGE_V2 has one-letter fields::
-
-    a producer group   b topic    c template topic   d queues for a new topic   e queue id   f system flag
-    g born (ms)        h flag     i properties       j times consumed before    k unit mode  l most times
-    m is a batch       n broker name
-"""
+"""A message made ready for the wire: checked, named, compressed, its properties as one text."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from verniermq.client.compression import FLAGS, Compression, compress
 from verniermq.client.errors import BadMessage, MessageTooLarge
@@ -34,27 +27,29 @@ from verniermq.kernel import (
     check_topic_name,
     format_properties,
 )
+from verniermq.kernel.requests import SendMessage
 
 _now_ns = time.time_ns
+
+LONGEST_COUNT: Final = 9
+"""Digits of how often a message was, or may be, consumed."""
 
 
 class EncodedMessage:
     """One request to send, that can be tried with several queues."""
 
-    __slots__ = ("body", "code", "ext", "message_id", "topic")
+    __slots__ = ("body", "code", "message_id", "request", "topic")
 
-    def __init__(self, code: int, topic: str, ext: dict[str, str], body: bytes, message_id: str) -> None:
+    def __init__(self, code: int, request: SendMessage, body: bytes, message_id: str) -> None:
         self.code = code
-        self.topic = topic
-        self.ext = ext
+        self.topic = request.topic
+        self.request = request
         self.body = body
         self.message_id = message_id
 
     def command(self, queue: MessageQueue, *, oneway: bool = False) -> Command:
-        """The request for one try. Tries come one after the other, so they may share the fields."""
-        ext = self.ext
-        ext["e"] = str(queue.queue_id)
-        ext["n"] = queue.broker_name
+        """The request for one try."""
+        ext = self.request.for_queue(queue.queue_id, queue.broker_name)
         return Command(self.code, 0, 2 if oneway else 0, ext, body=self.body)
 
 
@@ -94,7 +89,7 @@ class MessageEncoder:
         self._compress_over = compress_over or sys.maxsize
         self._compression: Compression = compression
         self._max_message_size = max_message_size
-        self._default_queues = str(default_queues)
+        self._default_queues = default_queues
         self._checked: dict[str, str] = {}
 
     def wire_topic(self, topic: str) -> str:
@@ -160,25 +155,19 @@ class MessageEncoder:
         message_id = properties.get(Property.UNIQUE_KEY)
         if message_id is None:
             properties[Property.UNIQUE_KEY] = message_id = unique_ids.next(now_ms)
-        ext = self.ext(topic, now_ms)
-        times = properties.pop(Property.RECONSUME_TIME, None)
-        most = properties.pop(Property.MAX_RECONSUME_TIMES, None)
-        if times is not None:
-            ext["j"] = times
-        if most is not None:
-            ext["l"] = most
+        times = _count(properties, Property.RECONSUME_TIME)
+        most = _count(properties, Property.MAX_RECONSUME_TIMES)
         body = message.body if isinstance(message.body, bytes) else bytes(message.body)
         if len(body) >= self._compress_over:
             body = compress(body, self._compression)
             sys_flag |= FLAGS[self._compression]
         if Property.TRANSACTION_PREPARED in properties and properties[Property.TRANSACTION_PREPARED] == "true":
             sys_flag |= SysFlag.TRANSACTION_PREPARED
-        if sys_flag:
-            ext["f"] = str(sys_flag)
-        if message.flag:
-            ext["h"] = str(message.flag)
-        ext["i"] = properties_text(properties)
-        return EncodedMessage(code, topic, ext, body, message_id)
+        request = self.request(
+            topic, now_ms, properties_text(properties), flag=message.flag, sys_flag=sys_flag,
+            reconsume_times=times or 0, max_reconsume_times=most,
+        )  # fmt: skip
+        return EncodedMessage(code, request, body, message_id)
 
     def plain(self, message: Message) -> Plain | None:
         """The short form of a message; ``None`` for one that needs the long one.
@@ -203,32 +192,33 @@ class MessageEncoder:
 
     def whole(self, plain: Plain, code: int = RequestCode.SEND_MESSAGE_V2) -> EncodedMessage:
         """The long form of a short one."""
-        ext = self.ext(plain.topic, plain.born_ms)
-        ext["i"] = plain.properties
-        if plain.flag:
-            ext["h"] = str(plain.flag)
-        return EncodedMessage(code, plain.topic, ext, plain.body, plain.message_id)
+        request = self.request(plain.topic, plain.born_ms, plain.properties, flag=plain.flag)
+        return EncodedMessage(code, request, plain.body, plain.message_id)
 
     def template(self, queue: MessageQueue) -> SendTemplate:
         """Makes the frames of short forms, for one queue."""
-        fields = EncodedMessage(0, queue.topic, self.ext(queue.topic, 0), b"", "").command(queue).ext
-        return SendTemplate(fields)
+        return SendTemplate(self.request(queue.topic, 0, "").for_queue(queue.queue_id, queue.broker_name))
 
-    def ext(self, topic: str, now_ms: int) -> dict[str, str]:
-        return {
-            "a": self.group,
-            "b": topic,
-            "c": AUTO_CREATE_TOPIC,
-            "d": self._default_queues,
-            "e": "0",
-            "f": "0",
-            "g": str(now_ms),
-            "h": "0",
-            "i": "",
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
+    def request(self, topic: str, now_ms: int, properties: str, **others: Any) -> SendMessage:
+        """A send to a queue that is chosen later."""
+        return SendMessage(
+            group=self.group, topic=topic, queue_id=0, born_timestamp=now_ms, default_topic=AUTO_CREATE_TOPIC,
+            default_queues=self._default_queues, properties=properties, **others,
+        )  # fmt: skip
+
+
+def _count(properties: dict[str, str], name: str) -> int | None:
+    """Take a number out of the properties, since it is a field of the request.
+
+    Raises:
+        BadMessage: it is none.
+    """
+    text = properties.pop(name, None)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > LONGEST_COUNT:
+        raise BadMessage(f"property {name} is {shown(text)}, expected a number")
+    return int(text)
 
 
 def check_message(message: object) -> None:

@@ -384,7 +384,7 @@ class Producer(Client):
     ) -> SendResult:
         chosen = await self._choose(outgoing.topic, message, queue, selector, sharding_key)
         if sharding_key is not None:
-            outgoing.ext["i"] += f"{Property.SHARDING_KEY}\x01{sharding_key}\x02"
+            outgoing.request.properties += f"{Property.SHARDING_KEY}\x01{sharding_key}\x02"
         if mode == "oneway":
             await self._sender.oneway(outgoing, chosen)
             return None  # type: ignore[return-value]  # nobody looks: send_oneway returns nothing

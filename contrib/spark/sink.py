@@ -30,6 +30,7 @@ from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.spark.errors import SparkError
 from verniermq.contrib.spark.writeoptions import WriteOptions
 from verniermq.kernel import AUTO_CREATE_TOPIC, MessageQueue, Property, RequestCode, format_properties
+from verniermq.kernel.requests import SendMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,26 +185,26 @@ class RowSender:
     def _send(self, key: tuple[str, int]) -> None:
         items = self._waiting.pop(key)
         self._bytes.pop(key)
-        self._request(RequestCode.SEND_BATCH_MESSAGE, key, b"".join(items), {"m": "true"})
+        self._request(RequestCode.SEND_BATCH_MESSAGE, key, b"".join(items), batch=True)
         self.sent += len(items)
 
     def _send_alone(self, topic: str, queue: int, body: bytes, properties: Mapping[str, str], flag: int) -> None:
-        more = {"i": format_properties(properties), "h": str(flag), "m": "false"}
-        self._request(RequestCode.SEND_MESSAGE_V2, (topic, queue), body, more)
+        text = format_properties(properties)
+        self._request(RequestCode.SEND_MESSAGE_V2, (topic, queue), body, properties=text, flag=flag)
         self.sent += 1
 
-    def _request(self, code: RequestCode, key: tuple[str, int], body: bytes, more: dict[str, str]) -> None:
+    def _request(self, code: RequestCode, key: tuple[str, int], body: bytes, **more: Any) -> None:
         topic, queue_id = key
 
         def attempt() -> None:
             queue = self._queue(topic, queue_id)
             address = self._cluster.address(queue)
-            ext = {
-                "a": self.options.producer_group, "b": topic, "c": AUTO_CREATE_TOPIC, "d": str(NEW_QUEUES),
-                "e": str(queue.queue_id), "f": "0", "g": str(int(time.time() * 1000)), "h": "0", "i": "", "j": "0",
-                "k": "false", "n": queue.broker_name, **more,
-            }  # fmt: skip
-            expect(self._cluster.ask(address, code, ext, body), code, address)
+            request = SendMessage(
+                group=self.options.producer_group, topic=topic, queue_id=queue.queue_id, broker_name=queue.broker_name,
+                born_timestamp=int(time.time() * 1000), default_topic=AUTO_CREATE_TOPIC, default_queues=NEW_QUEUES,
+                **more,
+            )  # fmt: skip
+            expect(self._cluster.ask(address, code, request.ext(), body), code, address)
 
         self._cluster.patiently(f"send to topic {topic!r}", attempt)
 

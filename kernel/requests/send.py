@@ -142,6 +142,11 @@ class SendMessage(Request):
         command = message.request
         return SendMessage.of(command) if isinstance(command, Command) else None
 
+    @staticmethod
+    def redirect(command: Command, queue_id: int) -> None:
+        """Have a send go to another queue, from now on."""
+        command.rewrite({"queueId" if command.code in SPELLED_OUT else SHORT_NAMES["queueId"]: str(queue_id)})
+
     # --- what is rarely needed -------------------------------------------------------------
 
     @property
@@ -184,6 +189,10 @@ class SendMessage(Request):
         if not long:
             return {name: value for name, value in self._short.items() if name in LONG_NAMES}
         return {LONG_NAMES[name]: value for name, value in self._short.items() if name in LONG_NAMES}
+
+    def for_queue(self, queue_id: int, broker_name: str) -> dict[str, str]:
+        """The fields under their short names, for a queue that is chosen now."""
+        return {**self._short, "e": str(queue_id), "i": self.properties, "n": broker_name}
 
     # --- what it is about ------------------------------------------------------------------
 

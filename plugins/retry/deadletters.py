@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Container
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import attrs
 
@@ -34,6 +34,7 @@ from verniermq.kernel import (
     format_properties,
     inflate,
 )
+from verniermq.kernel.requests import GetMaxOffset, GetMinOffset, PullMessage, SendMessage
 from verniermq.plugins.retry.backoff import TIMER_PROPERTIES
 from verniermq.plugins.retry.reasons import PREFIX as REASON_PREFIX
 from verniermq.plugins.retry.reasons import reasons_of
@@ -44,7 +45,6 @@ logger = logging.getLogger(__name__)
 READER: Final = "TOOLS_CONSUMER"
 """A group that every Apache broker knows."""
 BATCH: Final = 32
-SUBSCRIPTION_INCLUDED: Final = 4
 
 OLD_WAYS: Final = frozenset(
     {
@@ -142,12 +142,11 @@ class DeadLetters:
             for queue in queues:
                 offset, end = await self._bounds(broker, topic, queue)
                 while offset < end:
-                    answer = await self._ask(
-                        broker, RequestCode.PULL_MESSAGE, {ResponseCode.PULL_RETRY_IMMEDIATELY}, consumerGroup=READER,
-                        topic=topic, queueId=queue, queueOffset=offset, maxMsgNums=BATCH,
-                        sysFlag=SUBSCRIPTION_INCLUDED, commitOffset=0, suspendTimeoutMillis=0, subscription="*",
-                        subVersion=0,
+                    pull = PullMessage(
+                        group=READER, topic=topic, queue_id=queue, offset=offset, max_messages=BATCH,
+                        sys_flag=PullMessage.SUBSCRIPTION_INCLUDED, expression="*",
                     )  # fmt: skip
+                    answer = await self._ask(broker, pull.command(), {ResponseCode.PULL_RETRY_IMMEDIATELY})
                     for message in decode_records(answer.body):
                         if not message.is_body_intact:
                             logger.error("a dead letter is damaged; it is left out id=%s", message.offset_message_id)
@@ -169,11 +168,11 @@ class DeadLetters:
             raise TopicNotFound(target, "name another one to send to")
         # Where it lies is where its topic was; another broker will do if that has changed.
         broker = letter.broker if letter.broker in brokers else next(iter(brokers))
-        fields = self._fields(letter, target)
-        answer = await self._ask(broker, RequestCode.SEND_MESSAGE_V2, body=letter.message.body, **fields)
-        return answer.ext["msgId"]
+        command = self._send(letter, target).command()
+        command.body = letter.message.body
+        return (await self._ask(broker, command)).ext["msgId"]
 
-    def _fields(self, letter: DeadLetter, topic: str) -> dict[str, Any]:
+    def _send(self, letter: DeadLetter, topic: str) -> SendMessage:
         message = letter.message
         properties = {
             name: value
@@ -190,18 +189,19 @@ class DeadLetters:
             DLQ_ORIGIN_TOPIC=letter.origin_topic,
             DLQ_ORIGIN_MESSAGE_ID=properties.get(Property.ORIGIN_MESSAGE_ID, ""),
         )
-        return {
-            "a": READER, "b": topic, "c": AUTO_CREATE_TOPIC, "d": 4, "e": -1,
-            "f": message.sys_flag & (SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK), "g": message.born_timestamp,
-            "h": message.flag, "i": format_properties({k: v for k, v in properties.items() if v}), "j": 0,
-        }  # fmt: skip
+        return SendMessage(
+            group=READER, topic=topic, queue_id=-1, born_timestamp=message.born_timestamp,
+            default_topic=AUTO_CREATE_TOPIC, flag=message.flag,
+            sys_flag=message.sys_flag & (SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK),
+            properties=format_properties({k: v for k, v in properties.items() if v}),
+        )  # fmt: skip
 
     # --- the wire --------------------------------------------------------------------------
 
     async def _bounds(self, broker: str, topic: str, queue: int) -> tuple[int, int]:
         low, high = [
-            int((await self._ask(broker, code, topic=topic, queueId=queue)).ext["offset"])
-            for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+            int((await self._ask(broker, kind(topic=topic, queue_id=queue).command())).ext["offset"])
+            for kind in (GetMinOffset, GetMaxOffset)
         ]
         return low, high
 
@@ -223,13 +223,10 @@ class DeadLetters:
             if masters.get(data["brokerName"])
         }
 
-    async def _ask(
-        self, address: str, code: RequestCode, fine: Container[int] = (), body: bytes = b"", **fields: Any
-    ) -> Command:
+    async def _ask(self, address: str, command: Command, fine: Container[int] = ()) -> Command:
         """
         Raises:
             UnexpectedAnswer: the answer is neither success nor one of ``fine``.
             PeerUnreachable, ConnectionLost, RequestTimeout: there is none.
         """
-        ext = {name: str(value) for name, value in fields.items()}
-        return await self._peers.ask(address, Command.request(code, ext, body), fine)
+        return await self._peers.ask(address, command, fine)

@@ -25,11 +25,10 @@ from verniermq.kernel import (
     object_keyed_map,
     parse_fastjson,
 )
+from verniermq.kernel.requests import GetMaxOffset, PullMessage, SendMessage, UpdateConsumerOffset
 from verniermq.plugins.statictopic.mapping import Chain, MappedQueue, TopicMapping, following, part_of
 from verniermq.plugins.statictopic.peers import PeerBrokers
 
-COMMIT_OFFSET: Final = 0x1
-SUSPEND: Final = 0x2
 STORED: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -72,15 +71,15 @@ class Translator:
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
         }
 
-    def _mapping(self, request: Command, field: str = "topic") -> TopicMapping | None:
-        mapping = self._mappings.get(request.ext.get(field, ""))
+    def _mapping(self, request: Command, topic: str) -> TopicMapping | None:
+        mapping = self._mappings.get(topic)
         return None if mapping is None or request.ext.get("lo") == "false" else mapping
 
     def _for_logical(
         self, serve: Callable[[Handler, Command, Connection, Chain], Coroutine[Any, Any, Answer]]
     ) -> Callable[[Handler, Command, Connection], Served]:
         def intercept(physical: Handler, request: Command, connection: Connection) -> Served:
-            mapping = self._mapping(request)
+            mapping = self._mapping(request, request.ext.get("topic", ""))
             if mapping is None:
                 return physical(request, connection)
             return serve(physical, request, connection, chain_led(mapping, request.integer("queueId")))
@@ -104,16 +103,15 @@ class Translator:
     # --- messages in and out ---------------------------------------------------------------
 
     def send(self, serve: Handler, request: Command, connection: Connection) -> Served:
-        short = request.code != RequestCode.SEND_MESSAGE
-        mapping = self._mapping(request, "b" if short else "topic")
+        send = SendMessage.of(request)
+        mapping = self._mapping(request, send.topic)
         if mapping is None:
             return serve(request, connection)
-        field = "e" if short else "queueId"
-        logical = request.integer(field)
+        logical = send.queue_id
         if logical < 0:
             logical = next(iter(mapping.led), logical)
         leader = chain_led(mapping, logical)[-1]
-        request.rewrite({field: str(leader.queue_id)})
+        SendMessage.redirect(request, leader.queue_id)
         return self._sent(serve(request, connection), logical, leader)
 
     async def _sent(self, serving: Served, logical: int, leader: MappedQueue) -> Command:
@@ -125,15 +123,17 @@ class Translator:
         return answer
 
     async def pull(self, serve: Handler, request: Command, connection: Connection, chain: Chain) -> Command:
-        flags, wait_ms = request.integer("sysFlag"), request.integer("suspendTimeoutMillis", 0)
-        if flags & COMMIT_OFFSET and request.integer("commitOffset") >= 0:
-            await self._commit(request, chain)
-        queue = part_of(chain, request.integer("queueOffset"))
-        offset = queue.physical(request.integer("queueOffset"))
-        fields = {"queueOffset": offset, "sysFlag": flags & ~(COMMIT_OFFSET | SUSPEND)}
+        pull = PullMessage.of(request)
+        flags = pull.sys_flag
+        if flags & PullMessage.COMMIT_OFFSET and pull.commit_offset >= 0:
+            await self._commit(pull, chain)
+        queue = part_of(chain, pull.offset)
+        offset = queue.physical(pull.offset)
+        waits = flags & PullMessage.SUSPEND and pull.wait_ms > 0 and queue is chain[-1]
+        fields = {"queueOffset": offset, "sysFlag": flags & ~(PullMessage.COMMIT_OFFSET | PullMessage.SUSPEND)}
         answer = await self._ask(serve, request, connection, queue, **fields)
-        if answer.code == ResponseCode.PULL_NOT_FOUND and queue is chain[-1] and flags & SUSPEND and wait_ms > 0:
-            await self._arrival(request.text("topic"), queue.queue_id, offset, wait_ms / 1000)
+        if answer.code == ResponseCode.PULL_NOT_FOUND and waits:
+            await self._arrival(pull.topic, queue.queue_id, offset, pull.wait_ms / 1000)
             answer = await self._ask(serve, request, connection, queue, **fields)
         return translated(answer, chain, queue, offset)
 
@@ -152,20 +152,17 @@ class Translator:
 
     # --- offsets ---------------------------------------------------------------------------
 
-    async def _commit(self, request: Command, chain: Chain) -> None:
-        queue = part_of(chain, request.integer("commitOffset"))
-        fields = {
-            "consumerGroup": request.text("consumerGroup"), "topic": request.text("topic"),
-            "queueId": str(queue.queue_id), "commitOffset": str(queue.physical(request.integer("commitOffset"))),
-        }  # fmt: skip
+    async def _commit(self, pull: PullMessage, chain: Chain) -> None:
+        queue = part_of(chain, pull.commit_offset)
+        offset = queue.physical(pull.commit_offset)
         if self._is_here(queue):
-            group, topic = fields["consumerGroup"], fields["topic"]
-            self._broker.offsets.commit(group, topic, queue.queue_id, int(fields["commitOffset"]))
+            self._broker.offsets.commit(pull.group, pull.topic, queue.queue_id, offset)
         else:
-            await self._peers.ask(queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            told = UpdateConsumerOffset(group=pull.group, topic=pull.topic, queue_id=queue.queue_id, offset=offset)
+            await self._peers.ask(queue.broker, told.code, told.ext())
 
     async def update_offset(self, serve: Handler, request: Command, connection: Connection, chain: Chain) -> Command:
-        offset = request.integer("commitOffset")
+        offset = UpdateConsumerOffset.of(request).offset
         queue = part_of(chain, offset)
         return await self._ask(serve, request, connection, queue, commitOffset=queue.physical(offset))
 
@@ -205,8 +202,8 @@ class Translator:
         topic = request.text("topic")
         if self._is_here(queue):
             return self._broker.store.max_offset(topic, queue.queue_id)
-        fields = {"topic": topic, "queueId": str(queue.queue_id)}
-        answer = await self._peers.ask(queue.broker, RequestCode.GET_MAX_OFFSET, fields)
+        asked = GetMaxOffset(topic=topic, queue_id=queue.queue_id)
+        answer = await self._peers.ask(queue.broker, asked.code, asked.ext())
         return int(answer.ext.get("offset", 0))
 
     # --- configurations --------------------------------------------------------------------
