@@ -40,7 +40,7 @@ class Lag(NamedTuple):
     """Whether a filter could not be judged for all of it; ``None`` without a filter."""
 
 
-class Waiting(NamedTuple):
+class WaitingMessages(NamedTuple):
     """What a group has before it in one queue."""
 
     messages: int
@@ -113,7 +113,10 @@ class LagTable:
                 before, ready = _waiting(queue, place, end, wanted), _waiting(queue, handed_out, end, wanted)
                 is_estimated |= before.is_estimated or ready.is_estimated
             else:
-                before, ready = Waiting(end - place, place, False), Waiting(end - handed_out, handed_out, False)
+                before, ready = (
+                    WaitingMessages(end - place, place, False),
+                    WaitingMessages(end - handed_out, handed_out, False),
+                )
             lag += before.messages
             inflight += max(0, before.messages - ready.messages)
             stored = store.stored_at(topic, queue_id, before.first) or now if before.messages else now
@@ -145,10 +148,10 @@ class LagTable:
             yield queue_id, place, end, age
 
 
-def _waiting(queue: ConsumeQueue, begin: int, end: int, wanted: Subscription) -> Waiting:
+def _waiting(queue: ConsumeQueue, begin: int, end: int, wanted: Subscription) -> WaitingMessages:
     """What of a queue a subscription wants, by the hashes of the tags."""
     if wanted.expression_type != "TAG":
-        return Waiting(end - begin, begin, True)
+        return WaitingMessages(end - begin, begin, True)
     hashes = {java_hash(tag.strip()) for tag in wanted.expression.split("||") if tag.strip()}
     place, count, first = begin, 0, begin
     while place < end and place - begin < SCANNED:
@@ -161,5 +164,5 @@ def _waiting(queue: ConsumeQueue, begin: int, end: int, wanted: Subscription) ->
         count += len(matching)
         place += len(entries)
     if place >= end:
-        return Waiting(count, first, False)
-    return Waiting(count * (end - begin) // max(1, place - begin), first, True)
+        return WaitingMessages(count, first, False)
+    return WaitingMessages(count * (end - begin) // max(1, place - begin), first, True)
