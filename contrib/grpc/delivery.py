@@ -79,7 +79,8 @@ async def delivered(
     message = proto.Message(body=body)
     message.topic.name, message.topic.resource_namespace = topic.name, topic.namespace
     for name, value in properties.items():
-        if not is_reserved(name):
+        # Apache's proxy shows the sharding key too, and the tests of the client of Node look at it.
+        if not is_reserved(name) or name == Property.SHARDING_KEY:
             message.user_properties[name] = value
     system = message.system_properties
     if stored.tags:

@@ -196,6 +196,7 @@ async def test_messages_of_a_group_come_in_order_and_wait_for_each_other() -> No
 
         assert (first.body, second.body) == (b"a0", b"a1")
         assert first.system_properties.message_group == "a"
+        assert first.user_properties["__SHARDINGKEY"] == "a"
         assert blocked.code == Code.MESSAGE_NOT_FOUND
 
 
