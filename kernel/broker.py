@@ -545,9 +545,17 @@ class Broker:
         waits = self.store.waits_for_disk or bool(self._confirming)
         return waits and properties.get(Property.WAIT) != "false"
 
+    def confirming(self, appended: Appended) -> Coroutine[Any, Any, tuple[ResponseCode, str]] | None:
+        """What to await before a message may be acknowledged, which says how; ``None`` if it may be at once."""
+        replicas = self.host.ask(hookspecs.confirm_append, appended) if self._confirming else None
+        return None if replicas is None and not self.store.waits_for_disk else self._confirm(appended, replicas)
+
     async def confirm(self, appended: Appended) -> tuple[ResponseCode, str]:
         """Wait until a message may be acknowledged, and say how."""
-        replicas = self.host.ask(hookspecs.confirm_append, appended)
+        waiting = self.confirming(appended)
+        return (ResponseCode.SUCCESS, "") if waiting is None else await waiting
+
+    async def _confirm(self, appended: Appended, replicas: Awaitable[ResponseCode] | None) -> tuple[ResponseCode, str]:
         on_disk = await self.store.durable(appended.end) if self.store.waits_for_disk else True
         if replicas is not None:
             code = await replicas

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import struct
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -161,8 +161,16 @@ class SendHandler:
             return self._confirmed(request, answer, appended)
         return answer
 
-    async def _confirmed(self, request: Command, answer: Command, appended: Appended) -> Command:
-        code, remark = await self._broker.confirm(appended)
+    def _confirmed(
+        self, request: Command, answer: Command, appended: Appended
+    ) -> Command | Coroutine[Any, Any, Command]:
+        waiting = self._broker.confirming(appended)
+        return answer if waiting is None else self._answer_later(request, answer, waiting)
+
+    async def _answer_later(
+        self, request: Command, answer: Command, waiting: Awaitable[tuple[ResponseCode, str]]
+    ) -> Command:
+        code, remark = await waiting
         return answer if code == ResponseCode.SUCCESS else request.reply(code, answer.ext, remark=remark)
 
     # --- batches ---------------------------------------------------------------------------

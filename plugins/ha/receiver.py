@@ -68,6 +68,8 @@ class Receiver:
             self.ha_address = ha_address
         if self.master and self.ha_address:
             self._known.set()
+        elif self._known.is_set():
+            self._known = anyio.Event()  # it is gone, and there is nobody to ask
 
     async def run(self) -> None:
         """Follow, for ever."""
@@ -195,8 +197,9 @@ class Receiver:
                 if not body and store.end == store.start:
                     continue  # it would begin with another file
                 store.append_raw(offset, body)
-                self._report(writer)
                 await anyio.lowlevel.checkpoint()
+            if store.end != self._reported:
+                self._report(writer)
 
     def status(self) -> dict[str, Any]:
         """RocketMQ's ``HAClientRuntimeInfo``."""

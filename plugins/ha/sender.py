@@ -42,6 +42,12 @@ class Slave:
     ack: int = -1
     heard: float = 0.0
     reported: anyio.Event = attrs.Factory(anyio.Event)
+    is_level: bool = False
+    """Whether it was sent all there was, and waits for more."""
+    more: anyio.Event = attrs.Factory(anyio.Event)
+    """Set when there is more than can be sent at once."""
+    wrote: float = 0.0
+    """When it was sent something, or a sign of life."""
 
 
 class LogSender:
@@ -54,7 +60,7 @@ class LogSender:
         self._config = config
         self._votes = votes
         self._networks: list[Network] = networks(config.slaves)
-        self._grown = anyio.Event()
+        self._is_woken = False
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> None:
@@ -78,11 +84,37 @@ class LogSender:
             slave.writer.transport.abort()
 
     def wake(self) -> None:
-        """The log has grown."""
-        if self._server is None:
-            return  # also in recovery, which is no place for events
-        grown, self._grown = self._grown, anyio.Event()
-        grown.set()
+        """The log has grown. What a turn of the loop appends goes out together, after it."""
+        if self.slaves and not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._send_new)
+
+    def _send_new(self) -> None:
+        self._is_woken = False
+        for slave in self.slaves:
+            if slave.is_level and not self._sent_at_once(slave):
+                slave.is_level = False
+                slave.more.set()
+
+    def _sent_at_once(self, slave: Slave) -> bool:
+        """Whether a slave that was level is so again: what is new is in memory, and its connection is free."""
+        store, transport = self._broker.store, slave.writer.transport
+        size = store.end - slave.sent
+        if size > self._config.block_size or transport.get_write_buffer_size() or transport.is_closing():
+            return False
+        if size and store.fetching([(slave.sent, size)]) is not None:
+            return False
+        data = store.read_block(slave.sent, size) if size else b""
+        if data is None:
+            return False
+        if data:
+            self._write_block(slave, data)
+        return slave.sent == store.end
+
+    def _write_block(self, slave: Slave, data: bytes) -> None:
+        slave.writer.write(block(slave.sent, data))
+        slave.sent += len(data)
+        slave.wrote = self._broker.clock.monotonic()
 
     # --- who may ---------------------------------------------------------------------------
 
@@ -106,7 +138,7 @@ class LogSender:
         logger.info("slave connected address=%s", slave.address)
         try:
             async with anyio.create_task_group() as tasks:
-                for work in (self._read(slave, reader), self._write(slave), self._watch(slave)):
+                for work in (self._read(slave, reader), self._write(slave), self._watch(slave), self._beat(slave)):
                     tasks.start_soon(_until_it_ends, work, tasks.cancel_scope)
         finally:
             self.slaves.discard(slave)
@@ -133,6 +165,7 @@ class LogSender:
                 logger.error("slave %s is not served: %s", slave.address, why)
                 return False
             slave.sent = end or store.start
+            slave.wrote = self._broker.clock.monotonic()
         elif not max(slave.ack, 0) <= end <= slave.sent:
             logger.error(
                 "slave %s says that its log ends at %d, after %d, and was sent it up to %d; it is not believed",
@@ -167,37 +200,34 @@ class LogSender:
     # --- what it gets ----------------------------------------------------------------------
 
     async def _write(self, slave: Slave) -> None:
+        """Bring it level, and again whenever more has come than :meth:`wake` can send."""
         await slave.reported.wait()
-        store, writer = self._broker.store, slave.writer
+        store = self._broker.store
         while True:
-            grown = self._grown
-            if slave.sent < store.end:
-                place = [(slave.sent, min(self._config.block_size, store.end - slave.sent))]
-                if (fetching := store.fetching(place)) is not None:
-                    await fetching
-                data = store.read_block(slave.sent, self._config.block_size)
-                if data is None:
-                    logger.error("slave %s is too slow: its log ends at %d, and ours begins at %d; empty its store to "
-                                 "begin anew", slave.address, slave.ack, store.start)  # fmt: skip
-                    return
-                writer.write(block(slave.sent, data))
-                slave.sent += len(data)
-            elif not await self._wait(grown):
-                writer.write(block(slave.sent, b""))
-            await writer.drain()
+            if slave.sent == store.end:
+                slave.more = anyio.Event()
+                slave.is_level = True
+                await slave.more.wait()
+            place = [(slave.sent, min(self._config.block_size, store.end - slave.sent))]
+            if (fetching := store.fetching(place)) is not None:
+                await fetching
+            data = store.read_block(slave.sent, self._config.block_size)
+            if data is None:
+                logger.error("slave %s is too slow: its log ends at %d, and ours begins at %d; empty its store to "
+                             "begin anew", slave.address, slave.ack, store.start)  # fmt: skip
+                return
+            if data:
+                self._write_block(slave, data)
+            await slave.writer.drain()
 
-    async def _wait(self, grown: anyio.Event) -> bool:
-        """Whether the log grew before it is time for a sign of life."""
-        async with anyio.create_task_group() as tasks:
-
-            async def sleep() -> None:
-                await self._broker.clock.sleep(HEARTBEAT_SECONDS)
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(sleep)
-            await grown.wait()
-            tasks.cancel_scope.cancel()
-        return grown.is_set()
+    async def _beat(self, slave: Slave) -> None:
+        """A sign of life for who was sent nothing else."""
+        await slave.reported.wait()
+        clock = self._broker.clock
+        while True:
+            await clock.sleep(max(slave.wrote + HEARTBEAT_SECONDS - clock.monotonic(), 0.01))
+            if clock.monotonic() - slave.wrote >= HEARTBEAT_SECONDS:
+                self._write_block(slave, b"")
 
     # --- for operators ---------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ will refuse, since its state is another by now, is refused at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -51,8 +51,7 @@ class Rules:
     """Whether a master counts what a replica acknowledged on a connection that is gone."""
 
 
-@attrs.frozen
-class Asked:
+class Asked(NamedTuple):
     """A change of the coordinator's state that was sent."""
 
     state: State
@@ -60,8 +59,7 @@ class Asked:
     """Whether the coordinator took it, which whoever asked does not know yet."""
 
 
-@attrs.frozen
-class Link:
+class Link(NamedTuple):
     """The master's side of a replica's connection."""
 
     ack: int = 0
@@ -71,8 +69,7 @@ class Link:
     """Whether the replica's side is still there."""
 
 
-@attrs.frozen
-class Node:
+class Node(NamedTuple):
     """One replica."""
 
     number: int
@@ -97,8 +94,7 @@ class Node:
         return self.number, str(self.power)
 
 
-@attrs.frozen
-class World:
+class World(NamedTuple):
     stored: State
     nodes: tuple[Node, ...]
     orphans: frozenset[State] = frozenset()
@@ -112,7 +108,7 @@ class World:
     def with_node(self, node: Node, **changes: Any) -> World:
         number = node.number
         nodes = (*self.nodes[:number], node, *self.nodes[number + 1 :])
-        return attrs.evolve(self, nodes=nodes, **changes)
+        return self._replace(nodes=nodes, **changes)
 
 
 @attrs.frozen
@@ -144,7 +140,7 @@ class Model:
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
         for orphan in world.orphans:
-            yield "store late", self._store(attrs.evolve(world, orphans=world.orphans - {orphan}), orphan)
+            yield "store late", self._store(world._replace(orphans=world.orphans - {orphan}), orphan)
         for node in world.nodes:
             yield from self._failures(world, node)
             if node.asked is not None and not node.asked.taken:
@@ -158,16 +154,16 @@ class Model:
         orphans = world.orphans
         if node.asked is not None and not node.asked.taken:
             orphans |= {node.asked.state}
-        empty = attrs.evolve(node, follows=None, term=0, known=None, links=(), asked=None)
+        empty = node._replace(follows=None, term=0, known=None, links=(), asked=None)
         killed = empty
         if self.rules.resumes_terms and node.term:
-            killed = attrs.evolve(node, asked=None, links=(None,) * self.limits.replicas)
+            killed = node._replace(asked=None, links=(None,) * self.limits.replicas)
         if killed != node:
             yield f"kill {node.number}", self._without_links(world.with_node(killed, orphans=orphans), node)
         if world.cuts < self.limits.power_cuts:
             for end in range(node.synced, len(node.log) + 1):
-                cut = attrs.evolve(
-                    empty, power=node.power + 1, log=node.log[:end], synced=end, confirm=min(node.confirm, end),
+                cut = empty._replace(
+                    power=node.power + 1, log=node.log[:end], synced=end, confirm=min(node.confirm, end),
                     epochs=epochs.cut(node.epochs, end),
                 )  # fmt: skip
                 after = self._without_links(world.with_node(cut, orphans=orphans, cuts=world.cuts + 1), node)
@@ -178,27 +174,27 @@ class Model:
         nodes = []
         for other in world.nodes:
             if other.links and (link := other.links[gone.number]) is not None and link.open:
-                closed = attrs.evolve(link, open=False)
-                other = attrs.evolve(other, links=_put(other.links, gone.number, closed))
+                closed = link._replace(open=False)
+                other = other._replace(links=_put(other.links, gone.number, closed))
             if other.follows == (gone.number, gone.term):
-                other = attrs.evolve(other, follows=None)
+                other = other._replace(follows=None)
             nodes.append(other)
-        return attrs.evolve(world, nodes=tuple(nodes))
+        return world._replace(nodes=tuple(nodes))
 
     def _store(self, world: World, state: State) -> World:
         """The coordinator takes a change; whatever else was asked for on the ground of the old state it refuses."""
         if not self.rules.compares_revisions:
-            return attrs.evolve(world, stored=state)
+            return world._replace(stored=state)
         nodes = tuple(
-            attrs.evolve(node, asked=None) if node.asked is not None and not node.asked.taken else node
+            node._replace(asked=None) if node.asked is not None and not node.asked.taken else node
             for node in world.nodes
         )
-        return attrs.evolve(world, nodes=nodes, stored=state, orphans=frozenset())
+        return world._replace(nodes=nodes, stored=state, orphans=frozenset())
 
     def _stored(self, world: World, node: Node, asked: Asked) -> World:
         after = self._store(world, asked.state)
         if node.term:
-            return after.with_node(attrs.evolve(node, asked=attrs.evolve(asked, taken=True)))
+            return after.with_node(node._replace(asked=asked._replace(taken=True)))
         return self._begin(after, node, asked.state)
 
     # --- a master --------------------------------------------------------------------------
@@ -207,19 +203,19 @@ class Model:
         assert node.known is not None
         number = node.number
         if world.sent < self.limits.messages:
-            longer = attrs.evolve(node, log=(*node.log, (node.term, world.sent)))
+            longer = node._replace(log=(*node.log, (node.term, world.sent)))
             yield f"send {number}", self._confirm(world.with_node(longer, sent=world.sent + 1), number)
         for other, link in enumerate(node.links):
             if link is not None and link.under_way > link.ack:
-                told = attrs.evolve(node, links=_put(node.links, other, attrs.evolve(link, ack=link.under_way)))
+                told = node._replace(links=_put(node.links, other, link._replace(ack=link.under_way)))
                 yield f"ack {other} at {number}", self._confirm(world.with_node(told), number)
         if node.asked is None:
             yield from self._changes(world, node)
         elif node.asked.taken:
-            after = attrs.evolve(node, known=node.asked.state, asked=None)
+            after = node._replace(known=node.asked.state, asked=None)
             yield f"answer {number}", self._confirm(world.with_node(after), number)
         if node.synced < len(node.log) and (len(node.known.in_sync) == 1 or len(self._proposed(node) or (1, 2)) == 1):
-            flushed = attrs.evolve(node, synced=len(node.log))
+            flushed = node._replace(synced=len(node.log))
             yield f"flush {number}", self._confirm(world.with_node(flushed), number)
 
     @staticmethod
@@ -240,13 +236,13 @@ class Model:
                 left = known.in_sync - {member}
                 before = node
                 if len(left) == 1 and self.rules.syncs_before_alone:
-                    before = attrs.evolve(node, synced=len(node.log))
+                    before = node._replace(synced=len(node.log))
                 if self.rules.may_leave(node.number, left, before.synced, node.confirm):
                     asked = Asked(attrs.evolve(known, in_sync=left))
-                    yield f"drop {number} by {node.number}", world.with_node(attrs.evolve(before, asked=asked))
+                    yield f"drop {number} by {node.number}", world.with_node(before._replace(asked=asked))
             elif link is not None and link.open and self.rules.may_join(link.ack, node.confirm, node.epochs[-1][1]):
                 asked = Asked(attrs.evolve(known, in_sync=known.in_sync | {world.nodes[number].name}))
-                yield f"add {number} by {node.number}", world.with_node(attrs.evolve(node, asked=asked))
+                yield f"add {number} by {node.number}", world.with_node(node._replace(asked=asked))
 
     def _confirm(self, world: World, number: int) -> World:
         """The master counts its acknowledgements, answers producers and lets readers see what is confirmed."""
@@ -258,15 +254,15 @@ class Model:
         world = _show(world, node.log, self.rules.dispatch_limit(confirm, len(node.log)))
         acknowledged = _extend(world.acknowledged, node.log[:confirm], "acknowledged twice at one offset")
         if confirm == node.confirm:
-            return attrs.evolve(world, acknowledged=acknowledged)
+            return world._replace(acknowledged=acknowledged)
         # Those who follow hear of it at once: the more they know to be confirmed, the less they may cut off.
         nodes = tuple(
-            attrs.evolve(other, confirm=max(other.confirm, min(confirm, len(other.log))))
+            other._replace(confirm=max(other.confirm, min(confirm, len(other.log))))
             if other.number == number or other.follows == (number, node.term)
             else other
             for other in world.nodes
         )
-        return attrs.evolve(world, nodes=nodes, acknowledged=acknowledged)
+        return world._replace(nodes=nodes, acknowledged=acknowledged)
 
     # --- the others ------------------------------------------------------------------------
 
@@ -284,15 +280,14 @@ class Model:
         """Close the connection, read, sync, ask."""
         if node.follows is not None:
             world = _close(world, node)
-            node = attrs.evolve(node, follows=None)
+            node = node._replace(follows=None)
         synced = len(node.log) if self.rules.syncs_before_alone else node.synced
         asked = Asked(self.rules.elected(world.stored, node.name))
-        return world.with_node(attrs.evolve(node, synced=synced, asked=asked))
+        return world.with_node(node._replace(synced=synced, asked=asked))
 
     def _begin(self, world: World, node: Node, state: State) -> World:
         """It is elected. One that does not know it yet is like a master that does nothing yet."""
-        began = attrs.evolve(
-            node, asked=None, term=state.term, known=state, links=(None,) * self.limits.replicas,
+        began = node._replace(asked=None, term=state.term, known=state, links=(None,) * self.limits.replicas,
             epochs=self.rules.begin(node.epochs, state.term, len(node.log)),
         )  # fmt: skip
         return self._confirm(world.with_node(began), node.number)
@@ -305,14 +300,14 @@ class Model:
         agreed = self.rules.agreed(node.epochs, len(node.log), master.epochs, len(master.log))
         if agreed < node.confirm:
             raise Violation(f"I6: replica {node.number} would cut to {agreed}, below its confirmed {node.confirm}")
-        cut = attrs.evolve(
-            node, log=node.log[:agreed], synced=min(node.synced, agreed), epochs=epochs.cut(master.epochs, agreed),
+        cut = node._replace(
+            log=node.log[:agreed], synced=min(node.synced, agreed), epochs=epochs.cut(master.epochs, agreed),
             follows=(master.number, master.term), confirm=max(node.confirm, min(master.confirm, agreed)),
         )  # fmt: skip
         old = master.links[node.number]
         kept = old.ack if old is not None and self.rules.keeps_acks else 0
         links = _put(master.links, node.number, Link(kept, max(kept, agreed)))
-        yield f"follow {node.number}", world.with_node(cut).with_node(attrs.evolve(master, links=links))
+        yield f"follow {node.number}", world.with_node(cut).with_node(master._replace(links=links))
 
     @staticmethod
     def _follow(world: World, node: Node) -> Iterator[tuple[str, World]]:
@@ -323,12 +318,11 @@ class Model:
         assert link.open
         end = len(node.log)
         if end < len(master.log):
-            copied = attrs.evolve(
-                node, log=(*node.log, master.log[end]), epochs=epochs.cut(master.epochs, end + 1),
+            copied = node._replace(log=(*node.log, master.log[end]), epochs=epochs.cut(master.epochs, end + 1),
                 confirm=max(node.confirm, min(master.confirm, end + 1)),
             )  # fmt: skip
-            links = _put(master.links, node.number, attrs.evolve(link, under_way=end + 1))
-            yield f"copy to {node.number}", world.with_node(copied).with_node(attrs.evolve(master, links=links))
+            links = _put(master.links, node.number, link._replace(under_way=end + 1))
+            yield f"copy to {node.number}", world.with_node(copied).with_node(master._replace(links=links))
 
     # --- what must hold --------------------------------------------------------------------
 
@@ -367,11 +361,11 @@ def _close(world: World, node: Node) -> World:
     master = world.nodes[node.follows[0]]
     link = master.links[node.number]
     assert link is not None
-    return world.with_node(attrs.evolve(master, links=_put(master.links, node.number, attrs.evolve(link, open=False))))
+    return world.with_node(master._replace(links=_put(master.links, node.number, link._replace(open=False))))
 
 
 def _show(world: World, log: Log, end: int) -> World:
-    return attrs.evolve(world, seen=_extend(world.seen, log[:end], "I5: readers saw two messages at one offset"))
+    return world._replace(seen=_extend(world.seen, log[:end], "I5: readers saw two messages at one offset"))
 
 
 def _extend(known: Log, log: Log, why: str) -> Log:
