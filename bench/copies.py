@@ -1,0 +1,166 @@
+"""What copies cost: a master alone, with one synchronous slave, Apache's SYNC_MASTER with its slave; and catching up.
+
+``python bench/copies.py --apache`` drives each in turns with 4 × 64 sends on the way. Both of ours take the plain way,
+so that the difference is the copy's. A slave that has nothing is started beside a master that has ``--megabytes`` of
+log.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import anyio
+import attrs
+import click
+from cluster import CONNECTIONS, WINDOW, pids, running_cluster
+from load import drive
+from rich.console import Console
+from rich.table import Table
+from send import frames
+from sidebyside.brokers import ITS_OWN
+from sidebyside.machine import cpu_seconds
+
+from tests.interop.apache import ApacheBroker
+from tests.interop.wire import create_topic
+from verniermq.kernel import Command, RequestCode, connect
+from verniermq.kernel.loop import backend_options
+from verniermq.testing import broker_process
+
+WARM_UP_SECONDS = 10.0
+"""Of a virtual machine, before it is measured."""
+
+
+@attrs.frozen
+class Figure:
+    rate: float
+    cost: float
+    """Microseconds of the master's CPU a message."""
+
+
+async def measure(address: str, master: list[int], size: int, seconds: float) -> Figure:
+    load = frames(CONNECTIONS, size, False)
+    before = cpu_seconds(master)
+    rate = await drive(address, load, window=WINDOW, seconds=seconds, warm_up=0.0)
+    return Figure(rate, (cpu_seconds(master) - before) / (rate * seconds) * 1e6)
+
+
+def run(address: str, master: list[int], size: int, seconds: float) -> Figure:
+    return anyio.run(measure, address, master, size, seconds, backend_options=backend_options())
+
+
+def ours(replicas: int, size: int, seconds: float) -> Figure:
+    with running_cluster(1, replicas, path="plain") as cluster:
+        address = cluster["brokers"][0]["address"]
+        run(address, pids(cluster), size, 1.0)
+        return run(address, pids(cluster), size, seconds)
+
+
+@contextmanager
+def apache_pair() -> Iterator[ApacheBroker]:
+    with tempfile.TemporaryDirectory(prefix="apache-") as folder:
+        (Path(folder) / "master").mkdir()
+        (Path(folder) / "slave").mkdir()
+        sync = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+        with ApacheBroker(Path(folder) / "master", properties=sync, scale=ITS_OWN) as master:
+            slave = ApacheBroker(
+                Path(folder) / "slave", properties={"brokerRole": "SLAVE", "brokerId": "1"}, scale=ITS_OWN
+            )
+            slave.namesrv = master.namesrv
+            slave.start()
+            try:
+                create_topic(master.broker, master.namesrv, "bench", 8)
+                time.sleep(WARM_UP_SECONDS)  # its slave reports within five seconds of its connection
+                yield master
+            finally:
+                slave.close()
+
+
+def apache(size: int, seconds: float) -> Figure:
+    with apache_pair() as master:
+        run(master.broker, master.pids[1:], size, WARM_UP_SECONDS)
+        return run(master.broker, master.pids[1:], size, seconds)
+
+
+# --- catching up ---------------------------------------------------------------------------
+
+
+async def log_end(address: str) -> int:
+    connection = await connect(address)
+    try:
+        answer = await connection.request(Command.request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        import json
+
+        return int(json.loads(answer.body)["table"]["commitLogMaxOffset"])
+    finally:
+        connection.close()
+
+
+async def fill(address: str, size: int) -> int:
+    while (end := await log_end(address)) < size:
+        await drive(address, frames(CONNECTIONS, 4000, False), window=WINDOW, seconds=1.0, warm_up=0.0)
+    return end
+
+
+async def wait_for(address: str, end: int) -> None:
+    while await log_end(address) < end:  # noqa: ASYNC110 - another process has no event
+        await anyio.sleep(0.01)
+
+
+def catching_up(megabytes: int) -> tuple[float, float, float]:
+    """MB a second, and seconds of CPU for a gigabyte, of the master and of the slave."""
+    enabled = ("--set=plugins.enable=default,ha", "--set=store.segment_size=1GiB")
+    with (
+        tempfile.TemporaryDirectory(prefix="copies-") as folder,
+        broker_process(Path(folder) / "master", *enabled) as master,
+    ):
+        end = anyio.run(fill, master.broker, megabytes * 1_000_000, backend_options=backend_options())
+        options = (
+            *enabled, "--set=plugins.ha.role=slave", "--set=broker.id=1", f"--set=broker.namesrv={master.namesrv}",
+        )  # fmt: skip
+        with broker_process(Path(folder) / "slave", *options) as slave:
+            began, before = time.perf_counter(), cpu_seconds([master.pid])
+            anyio.run(wait_for, slave.broker, end)
+            took = time.perf_counter() - began
+            gigabytes = end / 1e9
+            return (
+                end / 1e6 / took,
+                (cpu_seconds([master.pid]) - before) / gigabytes,
+                cpu_seconds([slave.pid]) / gigabytes,
+            )
+
+
+@click.command(help=__doc__)
+@click.option("--size", default=300, show_default=True, help="Bytes of a message's body.")
+@click.option("--seconds", default=5.0, show_default=True, help="How long each measurement takes.")
+@click.option("--rounds", default=3, show_default=True, help="How often; the middle one counts.")
+@click.option("--megabytes", default=1000, show_default=True, help="How much a slave catches up with; 0 leaves it out.")
+@click.option("--apache", "with_apache", is_flag=True, help="Apache's pair too, which needs Java and Maven.")
+def main(size: int, seconds: float, rounds: int, megabytes: int, with_apache: bool) -> None:
+    kinds: dict[str, Any] = {
+        "alone": lambda: ours(1, size, seconds),
+        "with one synchronous slave": lambda: ours(2, size, seconds),
+    }
+    if with_apache:
+        kinds["Apache SYNC_MASTER, inSyncReplicas 2"] = lambda: apache(size, seconds)
+    found: dict[str, list[Figure]] = {name: [] for name in kinds}
+    for _ in range(rounds):
+        for name, kind in kinds.items():
+            found[name].append(kind())
+    table = Table("master", "messages/s", "CPU of a message", title=f"sends of {size} bytes")
+    for name, figures in found.items():
+        rate, cost = median(figure.rate for figure in figures), median(figure.cost for figure in figures)
+        table.add_row(name, f"{rate:,.0f}", f"{cost:.1f} µs")
+    Console().print(table)
+    if megabytes:
+        speed, master, slave = catching_up(megabytes)
+        print(f"an empty slave catches up at {speed:,.0f} MB/s; a GB costs the master {master:.2f} s, it {slave:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
