@@ -53,6 +53,10 @@ class Peers:
         self._tls = tls
         self._connections: dict[str, Connection] = {}
 
+    @property
+    def name_servers(self) -> Sequence[str]:
+        return self._name_servers
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -12,13 +12,15 @@ import orjson
 from jinja2 import Environment
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from verniermq.contrib.console.console import Console
 from verniermq.contrib.console.headers import Guarded
+from verniermq.contrib.console.posts import Posts, set_cookie
 from verniermq.contrib.console.render import STATIC, environment
+from verniermq.contrib.console.session import COOKIE
 from verniermq.contrib.console.settings import listen_address
 from verniermq.contrib.console.view import BadAddress, Look, NoSuchPage, Shown, View
 from verniermq.kernel import RemotingError
@@ -51,21 +53,35 @@ class ConsoleApp:
             routes.append(Route(f"{path}.json", self._endpoint(view, self._json)))
             routes.append(Route(f"{path}.live", self._endpoint(view, self._live)))
             routes.append(Route(view.path, self._endpoint(view, self._html)))
+        posts = Posts(self._console, self.page)
+        routes.append(Route("/do/{name}", posts.act, methods=["POST"]))
+        routes.append(Route("/login", self._login))
+        routes.append(Route("/login", posts.login, methods=["POST"]))
+        routes.append(Route("/logout", posts.logout, methods=["POST"]))
         app = Starlette(routes=routes, exception_handlers={404: self._no_page})
-        return Guarded(app, listen_address(self._console.config.listen)[0])
+        return Guarded(app, listen_address(self._console.config.listen)[0], self._console.has_accounts)
 
     def _endpoint(self, view: View, answer: Callable[[View, Request, Look], Awaitable[Response]]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            look = Look(self._console, self._console.inquiry(), request.path_params, dict(request.query_params))
+            cookie = request.cookies.get(COOKIE, "")
+            if self._console.has_accounts and self._console.sessions.account(cookie) is None:
+                if answer != self._html:
+                    return Response(b'{"error": "log in first"}', 401, media_type="application/json")
+                return RedirectResponse("/login", 303)
+            look = self._look(request)
             try:
                 return await answer(view, request, look)
             except BadAddress as error:
-                return self._page(request, "error.html", str(error), {"why": str(error)}, status=error.status)
+                return self.page(request, "error.html", str(error), {"why": str(error)}, status=error.status)
             except RemotingError as error:
                 data = {"why": f"{error}. The page comes back when a broker does."}
-                return self._page(request, "error.html", "No answer", data, status=502)
+                return self.page(request, "error.html", "No answer", data, status=502)
 
         return endpoint
+
+    def _look(self, request: Request) -> Look:
+        asks = self._console.inquiry(request.cookies.get(COOKIE, ""))
+        return Look(self._console, asks, request.path_params, dict(request.query_params))
 
     # --- one view, three ways --------------------------------------------------------------
 
@@ -95,11 +111,13 @@ class ConsoleApp:
     async def _changes(self, view: View, request: Request) -> AsyncIterator[bytes]:
         """The main part of the page, each time that it looks different."""
         before = ""
+        token = self._console.sessions.token(request.cookies.get(COOKIE, ""))
+        acting = {"token": token, "may_act": not self._console.config.read_only}
         while not self.stopping.is_set():
-            look = Look(self._console, self._console.inquiry(), request.path_params, dict(request.query_params))
+            look = self._look(request)
             try:
                 shown = await view.show(look)
-                context = {**self._context(request, view, look, shown), "layout": "fragment.html"}
+                context = {**self._context(request, view, look, shown), "layout": "fragment.html", **acting}
                 main = self._templates.get_template(view.template).render(**context)
                 yield _event("main", main) if main != before else NO_MAIN
                 before = main
@@ -132,20 +150,37 @@ class ConsoleApp:
             "layout": "layout.html",
         }
 
-    def _view_page(self, request: Request, view: View, look: Look, shown: Shown) -> HTMLResponse:
-        context = self._context(request, view, look, shown)
-        return HTMLResponse(self._templates.get_template(view.template).render(**context))
+    def _view_page(self, request: Request, view: View, look: Look, shown: Shown) -> Response:
+        return self._rendered(request, view.template, self._context(request, view, look, shown))
 
-    def _page(self, request: Request, template: str, title: str, data: dict[str, Any], status: int = 200) -> Response:
+    def page(self, request: Request, template: str, title: str, data: dict[str, Any], status: int = 200) -> Response:
+        """A page that is no view: an error, a plan, what came of it."""
         if request.url.path.endswith(".json"):
             return Response(orjson.dumps({"error": data["why"]}), status, media_type="application/json")
         look = Look(self._console, self._console.inquiry(), {}, {})
         context = self._context(request, None, look, Shown(title, data, ""))
-        return HTMLResponse(self._templates.get_template(template).render(**context), status)
+        return self._rendered(request, template, context, status)
+
+    def _rendered(self, request: Request, template: str, context: dict[str, Any], status: int = 200) -> Response:
+        """A browser that comes for the first time gets a cookie, from which the tokens of its forms are made."""
+        cookie = request.cookies.get(COOKIE) or self._console.sessions.new_cookie()
+        account = self._console.sessions.account(cookie) if self._console.has_accounts else None
+        context |= {
+            "token": self._console.sessions.token(cookie),
+            "account": account.access_key if account is not None else "",
+            "may_act": not self._console.config.read_only,
+        }
+        answer = HTMLResponse(self._templates.get_template(template).render(**context), status)
+        if COOKIE not in request.cookies:
+            set_cookie(answer, cookie)
+        return answer
+
+    async def _login(self, request: Request) -> Response:
+        return self.page(request, "login.html", "Log in", {"why": ""})
 
     async def _no_page(self, request: Request, error: Exception) -> Response:
-        why = str(NoSuchPage("there is no such page; the menu lists what there is"))
-        return self._page(request, "error.html", "No such page", {"why": why}, 404)
+        why = "there is no such page; the menu lists what there is"
+        return self.page(request, "error.html", "No such page", {"why": why}, 404)
 
     async def _static(self, request: Request) -> Response:
         file = request.path_params["file"]

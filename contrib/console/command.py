@@ -9,7 +9,7 @@ import threading
 import click
 
 from verniermq.client.options import name_servers
-from verniermq.contrib.console.settings import Config, check
+from verniermq.contrib.console.settings import AUTHENTICATIONS, Config, check
 from verniermq.kernel import ConfigError
 
 
@@ -23,7 +23,16 @@ from verniermq.kernel import ConfigError
 @click.option("--label", default="", help="The name of the environment, shown on top of every page.")
 @click.option("--colour", type=click.Choice(["red", "amber", "green", "blue", "grey"]), help="The colour of the label.")
 @click.option("--access-key", default="", help="For brokers with access control; the secret is in the environment.")
-def console(namesrv: str, listen: str, label: str, colour: str | None, access_key: str) -> None:
+@click.option("--allow-changes", is_flag=True, help="Let topics, groups and messages be changed from the console.")
+@click.option(
+    "--authentication", type=click.Choice(AUTHENTICATIONS), default="none", show_default=True,
+    help="Who may use it: none asks nobody, on loopback only; accounts are those of the brokers' access control.",
+)  # fmt: skip
+@click.option("--mask", multiple=True, help="A member of JSON bodies or a property that is not shown. May be repeated.")
+def console(
+    namesrv: str, listen: str, label: str, colour: str | None, access_key: str, allow_changes: bool,
+    authentication: str, mask: tuple[str, ...],
+) -> None:  # fmt: skip
     """Serve a console in the browser for the brokers that a name server knows, VernierMQ's or Apache's.
 
     With --access-key the brokers are asked with that account, with the secret in $VERNIERMQ_SECRET_KEY. Looking changes
@@ -45,7 +54,10 @@ def console(namesrv: str, listen: str, label: str, colour: str | None, access_ke
 
     secret = os.environ.get("VERNIERMQ_SECRET_KEY", "")
     try:
-        config = Config(listen=listen, label=label, colour=colour or "", access_key=access_key, secret_key=secret)
+        config = Config(
+            listen=listen, label=label, colour=colour or "", read_only=not allow_changes,
+            authentication=authentication, mask=mask, access_key=access_key, secret_key=secret,
+        )  # fmt: skip
         check(config)
         server = ConsoleServer(listen, lambda: Console(config, Peers(namesrv)))
         server.bind()

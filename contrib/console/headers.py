@@ -31,9 +31,10 @@ LONGEST_ADDRESS: Final = 4096
 class Guarded:
     """The application behind its checks."""
 
-    def __init__(self, app: ASGIApp, host: str) -> None:
+    def __init__(self, app: ASGIApp, host: str, any_host: bool = False) -> None:
         self._app = app
         self._host = host
+        self._any_host = any_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,8 +58,16 @@ class Guarded:
             return PlainTextResponse(f"this console is not at {asked[:100]!r}; ask for it by its address\n", 421)
         if len(scope["raw_path"] or b"") + len(scope["query_string"]) > LONGEST_ADDRESS:
             return PlainTextResponse(f"an address has at most {LONGEST_ADDRESS} bytes\n", 414)
+        if scope["method"] == "POST" and not _is_from_here(Headers(scope=scope), asked):
+            return PlainTextResponse("this form is of another site\n", 403)
         return None
 
     def _is_known(self, name: str) -> bool:
         name = name.strip("[]").lower()
-        return name == self._host.lower() or is_loopback(name)
+        return self._any_host or name == self._host.lower() or is_loopback(name)
+
+
+def _is_from_here(headers: Headers, host: str) -> bool:
+    """Browsers say from which site a form was sent."""
+    site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
+    return site == "same-origin" and (origin is None or origin.partition("://")[2] == host)

@@ -44,6 +44,10 @@ class AskedCluster:
         """The questions of one page, asked on behalf of an account."""
         return Inquiry(self, credentials)
 
+    def forget(self) -> None:
+        """What was found before: something was changed."""
+        self._kept.clear()
+
     async def kept(self, who: str, what: str, find: Callable[[], Awaitable[T]]) -> T:
         """What ``find`` found less than ``KEPT_SECONDS`` ago for the same account; those who come together share it."""
         now = time.monotonic()
@@ -123,6 +127,15 @@ class Inquiry:
         """
         async with self._turns:
             return await self.cluster.peers.ask(address, self._signed(command), timeout=timeout)
+
+    async def tell_name_servers(self, command: Command) -> None:
+        """Each of them, for each keeps what it knows to itself.
+
+        Raises:
+            RemotingError: one does not take it.
+        """
+        for address in self.cluster.peers.name_servers:
+            await self.ask(address, command)
 
     async def json(self, address: str, code: RequestCode, ext: Mapping[str, str] | None = None) -> dict[Any, Any]:
         """

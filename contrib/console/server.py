@@ -28,6 +28,8 @@ class ConsoleServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
+        self.console: Console
+        """Once it is served."""
         self.address = ""
         """Where it listens, ``host:port``."""
 
@@ -54,7 +56,7 @@ class ConsoleServer:
         """Serve until :meth:`stop` is called."""
         assert self._socket is not None
         self._loop = asyncio.get_running_loop()
-        console = self._make()
+        console = self.console = self._make()
         app = ConsoleApp(console, VIEWS)
         config = uvicorn.Config(
             app.asgi(), log_config=None, access_log=False, lifespan="off", ws="none", http="h11",

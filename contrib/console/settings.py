@@ -27,6 +27,13 @@ def listen_address(text: str) -> tuple[str, int]:
     return parse_address(text)
 
 
+AUTHENTICATIONS: Final = ("none", "accounts")
+
+
+def _authentication(text: str) -> str | None:
+    return None if text in AUTHENTICATIONS else f"one of {', '.join(AUTHENTICATIONS)}"
+
+
 def _is_address(text: str) -> str | None:
     try:
         listen_address(text)
@@ -44,6 +51,10 @@ class Config:
     )
     label: str = setting("", "The name of the environment, shown on top of every page, such as production.")
     colour: str = setting("", "The colour of the label: red, amber, green, blue or grey.", check=_colour)
+    read_only: bool = setting(True, "Whether nothing may be changed from the console.")
+    authentication: str = setting(
+        "none", "Who may use it: none asks nobody, on loopback only; accounts are those of acl.", check=_authentication
+    )
     mask: tuple[str, ...] = setting((), "Members of JSON bodies and properties that are not shown, such as card.")
     access_key: str = setting("", "The account that the console asks the brokers with, where access is controlled.")
     secret_key: str = setting("", "The secret of that account.", secret=True)
@@ -64,8 +75,8 @@ def check(config: Config) -> None:
         ConfigError: the settings do not go together.
     """
     host, _ = listen_address(config.listen)
-    if not is_loopback(host):
+    if config.authentication == "none" and not is_loopback(host):
         raise ConfigError(
             f"the console would listen on {config.listen}, where everybody could use it without an account; "
-            "let it listen on 127.0.0.1, and put a proxy that knows who may before it"
+            "let it listen on 127.0.0.1, or set authentication to accounts"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from verniermq.contrib.console.pages import (
+    audit,
     cluster,
     deadletters,
     groups,
@@ -19,5 +20,5 @@ from verniermq.contrib.console.view import View
 
 VIEWS: Final[tuple[View, ...]] = (
     *overview.VIEWS, *cluster.VIEWS, *topics.VIEWS, *groups.VIEWS, *messages.VIEWS, *deadletters.VIEWS,
-    *pending.VIEWS, *traffic.VIEWS, *search.VIEWS,
+    *pending.VIEWS, *traffic.VIEWS, *audit.VIEWS, *search.VIEWS,
 )  # fmt: skip

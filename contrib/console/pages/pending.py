@@ -12,7 +12,15 @@ from verniermq.contrib.console.groups import group_queues
 from verniermq.contrib.console.messages import everything, read_backward, read_forward, real_topic
 from verniermq.contrib.console.topics import topic_list, topic_queues
 from verniermq.contrib.console.view import Look, Shown, View
-from verniermq.kernel import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, Property, RequestCode
+from verniermq.kernel import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OPERATION_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    Property,
+    RequestCode,
+)
 
 MOST: Final = 100
 LOOKED_AT: Final = 1000
@@ -86,7 +94,9 @@ def _due(message: ReceivedMessage) -> int:
 async def transactions(look: Look) -> Shown:
     topics = await topic_list(look.ask)
     rows = await _open(look) if HALF_TOPIC in topics else []
-    return Shown("Open transactions", {"rows": rows}, f"verniermq tail {HALF_TOPIC} --from-start --no-wait")
+    given_up = await _given_up(look, topics[GIVEN_UP_TOPIC]["brokers"]) if GIVEN_UP_TOPIC in topics else []
+    data = {"rows": rows, "given_up": given_up}
+    return Shown("Open transactions", data, f"verniermq tail {HALF_TOPIC} --from-start --no-wait")
 
 
 async def _open(look: Look) -> list[dict[str, Any]]:
@@ -101,16 +111,28 @@ async def _open(look: Look) -> list[dict[str, Any]]:
     for half in halves:
         if (half.queue.broker_name, half.queue_offset) not in ended:
             newest[half.properties.get(Property.PRODUCER_GROUP, ""), half.message_id] = half
-    mask = look.console.config.mask
-    return [
-        {
-            **summary(half, mask),
-            "goes_to": real_topic(half),
-            "group": half.properties.get(Property.PRODUCER_GROUP, ""),
-            "checks": int(half.properties.get(CHECKS, "0") or 0),
-        }
-        for half in sorted(newest.values(), key=lambda half: half.store_timestamp)
-    ]
+    return [_half(look, half) for half in sorted(newest.values(), key=lambda half: half.store_timestamp)]
+
+
+def _half(look: Look, half: ReceivedMessage) -> dict[str, Any]:
+    checks = half.properties.get(CHECKS, "0")
+    return {
+        **summary(half, look.console.config.mask),
+        "goes_to": real_topic(half),
+        "group": half.properties.get(Property.PRODUCER_GROUP, ""),
+        "checks": int(checks) if checks.isascii() and checks.isdecimal() else 0,
+    }
+
+
+async def _given_up(look: Look, brokers: list[str]) -> list[dict[str, Any]]:
+    """Transactions that nobody ended, and that brokers ask about no more, the newest first."""
+    queues, _ = await topic_queues(look.ask, GIVEN_UP_TOPIC, brokers)
+    parts = await asyncio.gather(*(
+        read_backward(look.ask, row["broker"], GIVEN_UP_TOPIC, row["queue"], row["first"], row["end"],
+                      wanted=everything, most=MOST, budget=MOST)
+        for row in queues
+    ))  # fmt: skip
+    return [_half(look, half) for part in parts for half in part.messages]
 
 
 async def _behind(look: Look, topic: str, brokers: list[str]) -> list[ReceivedMessage]:

@@ -26,7 +26,7 @@ function update(/** @type {string} */ html) {
     const name = /** @type {HTMLElement} */ (part).dataset.part;
     const shown = main.querySelector(`[data-part="${name}"]`);
     if (!shown || shown.innerHTML === part.innerHTML) continue;
-    if (shown.contains(document.activeElement) && shown.querySelector("form")) continue; // somebody types there
+    if (shown.querySelector("details[open], input:checked")) continue; // somebody reads or chooses there
     const selected = [...shown.querySelectorAll("tbody tr")].findIndex((row) => row.ariaSelected === "true");
     shown.replaceChildren(...part.childNodes);
     if (selected >= 0) select([...shown.querySelectorAll("tbody tr")].at(selected));
