@@ -1,0 +1,115 @@
+"""The walk-through of docs/replication.md, with its own commands and settings."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.interop.test_failover import installed  # noqa: F401 - it installs etcd, by itself
+
+PAGE = Path(__file__).parents[2] / "docs" / "replication.md"
+NAMESRV = "127.0.0.1:29876"
+PATIENCE = 120.0
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def words(line: str) -> list[str]:
+    command = shlex.split(line)
+    return [sys.executable, "-m", "verniermq.cli", *command[1:]] if command[0] == "verniermq" else command
+
+
+@attrs.define(eq=False)
+class Machine:
+    """A folder, and what runs there."""
+
+    folder: Path
+    processes: dict[str, subprocess.Popen[bytes]] = attrs.field(factory=dict)
+
+    def start(self, line: str) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self.processes[line] = subprocess.Popen(words(line), cwd=self.folder, stdout=log, stderr=log)
+
+    def run(self, line: str) -> str:
+        result = subprocess.run(words(line), cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+        if result.returncode:
+            raise RuntimeError(f"{line}: {result.stdout}{result.stderr}{(self.folder / 'log').read_text()[-3000:]}")
+        return result.stdout
+
+    def status(self) -> dict[str, Any]:
+        try:
+            lines = self.run(f"verniermq ha status --json --namesrv {NAMESRV}").splitlines()
+        except RuntimeError:
+            return {"master": 0, "replicas": []}
+        return json.loads(lines[0]) if lines else {"master": 0, "replicas": []}
+
+    def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        deadline = time.monotonic() + PATIENCE
+        while not condition(status := self.status()):
+            assert time.monotonic() < deadline, f"{status}\n{(self.folder / 'log').read_text()[-3000:]}"
+            time.sleep(0.3)
+        return status
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    try:
+        yield machine
+    finally:
+        for process in machine.processes.values():
+            process.kill()
+            process.wait()
+
+
+def all_in_sync(status: dict[str, Any]) -> bool:
+    replicas = status["replicas"]
+    return len(replicas) == 3 and all(one["inSync"] for one in replicas) and is_led(status)
+
+
+def is_led(status: dict[str, Any]) -> bool:
+    return any(one["role"] == "master" for one in status["replicas"])
+
+
+def test_one_broker_becomes_three_and_loses_nothing_when_its_master_is_killed(machine: Machine) -> None:
+    etcd, namesrv, brokers, trying = (block.strip() for block in blocks("sh"))
+    (settings,) = blocks("toml")
+    for number, port in ((1, 21911), (2, 21921), (3, 21931)):
+        text = settings.replace("21911", str(port)).replace("store-1", f"store-{number}")
+        (machine.folder / f"replica-{number}.toml").write_text(text.replace("replica = 1", f"replica = {number}"))
+    status, send, switch = trying.splitlines()
+
+    for line in (etcd, namesrv, *brokers.splitlines()):
+        machine.start(line)
+    machine.until(all_in_sync)
+    assert "broker broker-a, term 1" in machine.run(status)
+    machine.run(send)
+    if machine.until(all_in_sync)["master"] == 2:
+        switch = switch.replace("--to 2", "--to 3")
+    machine.run(switch)
+    switched = machine.until(all_in_sync)
+    assert switched["term"] == 2
+
+    killed = next(line for line in machine.processes if f"replica-{switched['master']}" in line)
+    machine.processes[killed].kill()
+    machine.processes[killed].wait()
+    machine.until(lambda found: found["term"] == 3 and is_led(found))
+    machine.run(send)
+    machine.start(killed)
+    machine.until(all_in_sync)
+    told = machine.run(f"verniermq tail orders --from-start --no-wait --namesrv {NAMESRV}")
+    assert told.count("hello") == 2
