@@ -13,7 +13,8 @@ Where the system cannot tell, everything counts as in memory, as it does for wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -29,8 +30,19 @@ FRESH = 64 << 20
 THREADS = 4
 """Enough to keep a disk busy; with more, old reads would only push the syncs back."""
 
+T = TypeVar("T")
+
 Span = tuple[int, int]
 """Where in the log a piece begins and where it ends; it lies in one segment."""
+
+
+class OnDisk(Exception):
+    """A piece of the log would have to be read from the disk."""
+
+    def __init__(self, place: int, spans: list[Span]) -> None:
+        super().__init__(place)
+        self.place = place
+        self.spans = spans
 
 
 class ColdReads:
@@ -54,6 +66,24 @@ class ColdReads:
             if not self._in_memory(span):
                 return spans[number:]  # the rest is not asked about: even asking has the disk begin to read
         return []
+
+    async def repeated(self, read: Callable[[Callable[[int, int], None]], T]) -> T:
+        """What ``read(ask)`` returns, which calls ``ask(offset, size)`` before it reads a piece of the log.
+
+        It is called again when a piece that it needs was fetched from the disk: how far it got is not kept.
+        """
+        fetched: set[int] = set()
+
+        def ask(place: int, size: int) -> None:
+            if place not in fetched and (spans := self.missing([(place, size)])):
+                raise OnDisk(place, spans)
+
+        while True:
+            try:
+                return read(ask)
+            except OnDisk as cold:
+                fetched.add(cold.place)  # once: what the system dropped again at once is waited for
+                await self.fetch(cold.spans)
 
     async def fetch(self, spans: list[Span]) -> None:
         """

@@ -6,7 +6,7 @@ Between two such places they are in order, and each stretch is searched by itsel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from verniermq.kernel.commitlog.log import CommitLog
@@ -15,9 +15,17 @@ from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 
 HEAD = 88
 
+Ask = Callable[[int, int], None]
+"""Hears of each piece of the log, offset and size, before it is read; it may raise to keep it from being read."""
+
 
 def offset_by_time(
-    queue: ConsumeQueue, log: CommitLog, timestamp_ms: int, upper: bool, set_back_at: Sequence[int] = ()
+    queue: ConsumeQueue,
+    log: CommitLog,
+    timestamp_ms: int,
+    upper: bool,
+    set_back_at: Sequence[int] = (),
+    ask: Ask | None = None,
 ) -> int:
     """The offset of the first message stored at or after a time; with ``upper``, of the last at or before it.
 
@@ -29,23 +37,23 @@ def offset_by_time(
     stretches = [(start, end) for start, end in pairwise(borders) if start < end]
     if upper:
         for start, end in reversed(stretches):
-            found = _search(queue, log, timestamp_ms + 1, start, end)
+            found = _search(queue, log, timestamp_ms + 1, start, end, ask)
             if found > start:
                 return found - 1
         return low
     for start, end in stretches:
-        found = _search(queue, log, timestamp_ms, start, end)
+        found = _search(queue, log, timestamp_ms, start, end, ask)
         if found < end:
             return found
     return high
 
 
-def _search(queue: ConsumeQueue, log: CommitLog, timestamp_ms: int, low: int, high: int) -> int:
+def _search(queue: ConsumeQueue, log: CommitLog, timestamp_ms: int, low: int, high: int, ask: Ask | None) -> int:
     """The first message of a stretch that was stored at or after a time; its end if all are older."""
     while low < high:
         middle = (low + high) // 2
         known = queue.next_known(middle, high)
-        stored = store_timestamp(queue, log, known) if known < high else None
+        stored = store_timestamp(queue, log, known, ask) if known < high else None
         if stored is not None and stored < timestamp_ms:
             low = known + 1
         else:
@@ -66,9 +74,11 @@ def _first_at(queue: ConsumeQueue, log_offset: int, low: int, high: int) -> int:
     return low
 
 
-def store_timestamp(queue: ConsumeQueue, log: CommitLog, offset: int) -> int | None:
+def store_timestamp(queue: ConsumeQueue, log: CommitLog, offset: int, ask: Ask | None = None) -> int | None:
     """When a message was stored; ``None`` when its record is gone."""
     entry = queue.read_any(offset)
+    if ask is not None and entry is not None:
+        ask(entry[0], HEAD)
     head = log.read(entry[0], HEAD) if entry is not None else None
     if head is None or len(head) < HEAD:
         return None

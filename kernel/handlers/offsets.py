@@ -71,17 +71,17 @@ class OffsetHandlers:
             return request.reply(ext={"offset": "-1"})
         return request.reply(ext={"offset": str(self._broker.store.min_offset(topic, queue_id))})
 
-    def by_time(self, request: Command, connection: Connection) -> Command:
+    async def by_time(self, request: Command, connection: Connection) -> Command:
         asked = SearchOffset.of(request)
         upper = asked.boundary.upper() == "UPPER"
-        offset = self._broker.store.offset_by_time(asked.topic, asked.queue_id, asked.timestamp, upper=upper)
+        offset = await self._broker.store.find_by_time(asked.topic, asked.queue_id, asked.timestamp, upper=upper)
         return request.reply(ext={"offset": str(offset)})
 
-    def earliest_time(self, request: Command, connection: Connection) -> Command:
+    async def earliest_time(self, request: Command, connection: Connection) -> Command:
         asked = GetEarliestStoreTime.of(request)
         queue = self._broker.store.queue(asked.topic, asked.queue_id)
         timestamp = -1
         if queue is not None and (entries := queue.entries(queue.min_offset, 1)):
-            message = self._broker.store.message_at(entries[0][0])
+            message = await self._broker.store.find_message(entries[0][0])
             timestamp = message.store_timestamp if message is not None else -1
         return request.reply(ext={"timestamp": str(timestamp)})

@@ -588,6 +588,33 @@ class Store:
             return 0
         return offset_by_time(queue, self._log, timestamp_ms, upper, self.clock_changes.set_back_at())
 
+    async def find_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
+        """The same as :meth:`offset_by_time`; while the disk is read, others go on."""
+
+        def search(ask: Callable[[int, int], None]) -> int:
+            queue = self._queues.get((topic, queue_id))
+            if queue is None:
+                return 0
+            return offset_by_time(queue, self._log, timestamp_ms, upper, self.clock_changes.set_back_at(), ask)
+
+        return await self._cold_reads.repeated(search)
+
+    async def find_message(self, commit_log_offset: int) -> StoredMessage | None:
+        """The same as :meth:`message_at`; while the disk is read, others go on."""
+
+        def look(ask: Callable[[int, int], None]) -> StoredMessage | None:
+            if commit_log_offset < 0:
+                return None
+            ask(commit_log_offset, START_OF_RECORD.size)
+            start = self._log.read(commit_log_offset, START_OF_RECORD.size)
+            size = 0 if start is None else size_of_record(start, commit_log_offset)
+            if size > START_OF_RECORD.size:
+                # A place of its own: the first one is not asked about again.
+                ask(commit_log_offset + START_OF_RECORD.size, size - START_OF_RECORD.size)
+            return self.message_at(commit_log_offset)
+
+        return await self._cold_reads.repeated(look)
+
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When the message at a queue offset was stored, in milliseconds; ``None`` if it is not there."""
         queue = self._queues.get((topic, queue_id))

@@ -52,7 +52,7 @@ class ResetRequests:
             raise InvalidParameter(f"queue {queue_id} at {wanted}: expected one of {topic.queues} queues, 0 or more")
         queues = range(topic.queues) if queue_id == ALL_QUEUES else [queue_id]
         offsets = {
-            queue: self._target(topic.name, queue, timestamp, wanted)
+            queue: await self._target(topic.name, queue, timestamp, wanted)
             async for queue in in_steps(queues, QUEUES_PER_STEP)
         }
         rows = []
@@ -62,7 +62,7 @@ class ResetRequests:
             rows.append(({"brokerName": self._broker.name, "queueId": queue, "topic": topic.name}, offset))
         return request.reply(body=b'{"offsetTable":%s}' % object_keyed_map(rows))
 
-    def _target(self, topic: str, queue_id: int, timestamp: int, wanted: int) -> int:
+    async def _target(self, topic: str, queue_id: int, timestamp: int, wanted: int) -> int:
         store = self._broker.store
         queue = store.queue(topic, queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
@@ -70,7 +70,7 @@ class ResetRequests:
             if not low <= wanted <= high:
                 raise RequestRefused(f"offset {wanted} of queue {queue_id} of {topic!r}: expected {low} to {high}")
             return wanted
-        return high if timestamp < 0 else store.offset_by_time(topic, queue_id, timestamp)
+        return high if timestamp < 0 else await store.find_by_time(topic, queue_id, timestamp)
 
     async def consumer_status(self, request: Command, connection: Connection) -> Command:
         """Where each consumer of a group itself believes to be."""

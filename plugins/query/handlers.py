@@ -79,10 +79,10 @@ class QueryHandlers:
             found[offset] = record
         return [found[offset] for offset in sorted(found)]
 
-    def view(self, request: Command, connection: Connection) -> Command:
+    async def view(self, request: Command, connection: Connection) -> Command:
         """VIEW_MESSAGE_BY_ID: the message that begins at a commit-log offset, which its offset message id names."""
         offset = ViewMessage.of(request).offset
-        message = self._store.message_at(offset)
+        message = await self._store.find_message(offset)
         record = None if message is None else self._store.read(offset, message.size)
         if record is None:
             raise RequestRefused(self._store.why_no_message(offset), ResponseCode.SYSTEM_ERROR)

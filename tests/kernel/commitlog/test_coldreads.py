@@ -21,6 +21,7 @@ from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.mapped import MappedFile
 from verniermq.kernel.dispatch.consumequeue import BLANK_RECORD_SIZE
 from verniermq.kernel.store import Store
+from verniermq.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -172,4 +173,62 @@ async def test_the_longest_that_a_reader_waited_is_kept(tmp_path: Path) -> None:
     first = reads.longest
     await reads.fetch([])
     assert reads.longest >= first > 0
+    store.close()
+
+
+class Disk:
+    """Everything is on the disk only until it is fetched, and nothing else may be read."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fetched: list[tuple[int, int]] = []
+        read = store._log.read
+
+        def read_fetched(offset: int, size: int) -> bytes | None:
+            assert self._has(offset, offset + size), (offset, size)
+            return read(offset, size)
+
+        monkeypatch.setattr(store._cold_reads, "_in_memory", lambda span: self._has(*span))
+        monkeypatch.setattr(store._cold_reads, "_fetch", self.fetched.extend)
+        monkeypatch.setattr(store._log, "read", read_fetched)
+
+    def _has(self, start: int, stop: int) -> bool:
+        return all(any(low <= byte < high for low, high in self.fetched) for byte in range(start, stop))
+
+
+async def test_a_time_is_looked_up_without_reading_what_is_on_the_disk_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(1_700_000_000.0)
+    store = open_store(tmp_path, clock=clock)
+    for _ in range(100):
+        store.append(pending(body=b"x" * 100))
+        await clock.advance(1)
+    store.dispatch()
+    times = [1_700_000_000_000 + 1000 * number for number in (-5, 0, 1, 50, 99, 200)]
+    expected = [store.offset_by_time("T1", 0, time, upper) for time in times for upper in (False, True)]
+    disk = Disk(store, monkeypatch)
+
+    with pytest.raises(AssertionError):
+        store.offset_by_time("T1", 0, times[3])
+    found = [await store.find_by_time("T1", 0, time, upper) for time in times for upper in (False, True)]
+
+    assert found == expected
+    assert disk.fetched
+    assert await store.find_by_time("unknown", 0, 0) == 0
+    monkeypatch.undo()
+    store.close()
+
+
+async def test_a_message_is_looked_up_without_reading_what_is_on_the_disk_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    appended = [store.append(pending(body=b"%d" % number * 50)) for number in range(20)]
+    store.dispatch()
+    expected = [store.message_at(one.commit_log_offset) for one in appended]
+    Disk(store, monkeypatch)
+
+    assert [await store.find_message(one.commit_log_offset) for one in appended] == expected
+    assert await store.find_message(-1) is None
+    monkeypatch.undo()
     store.close()
