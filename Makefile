@@ -14,7 +14,7 @@ FOLDERS := kernel protocol plugins client cli testing contrib
 HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
 INTEROP_FOLDERS := $(patsubst %,tests/interop/%,allocate celery filter grpc spark)
 
-.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-folders interop-files interop-rust campaign repeats explore bench kernel-size constraints clean
+.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-folders interop-files interop-rust campaign repeats explore bench kernel-size figures constraints clean
 
 help:            ## List the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -92,6 +92,10 @@ bench: $(DEV)  ## Measure side by side with Apache's broker (BENCH=--quick: unde
 
 kernel-size:     ## Count the kernel's code lines (SIZE="--check --max-lines 6500" compares)
 	@$(PYTHON) bench/kernel_size.py $(SIZE)
+
+figures: $(DEV)  ## Count lines, files, cycles, hooks with their users, functions on the way of a send
+	@$(BIN)/python bench/structure.py
+	@$(BIN)/python bench/way.py
 
 # A clean environment beside the one in use: the newest versions that pyproject.toml allows become the pinned ones.
 constraints:     ## Renew constraints.txt with the newest versions
