@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from verniermq.kernel.errors import VernierMQError
+from verniermq.kernel.errors import VernierMQError, nearest
 
 GROUP: Final = "verniermq.commands"
 """The entry points that bring commands; a package that ships a plugin brings its commands the same way."""
@@ -72,6 +72,13 @@ class _Commands(click.Group):
         target = OWN.get(cmd_name) or commands().get(cmd_name)
         return None if target is None else imported(target)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"there is no command {args[0]!r}; {nearest(args[0], commands())}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = []
         for name, target in commands().items():
@@ -123,7 +130,13 @@ def choose_context(context: click.Context, name: str | None) -> None:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="verniermq", prog_name="verniermq")
-@click.option("--context", "context_name", metavar="NAME", envvar="VERNIERMQ_CONTEXT", help="The cluster of this name.")
+@click.option(
+    "--context",
+    "context_name",
+    metavar="NAME",
+    envvar="VERNIERMQ_CONTEXT",
+    help="A cluster by its name: see verniermq context.",
+)
 @click.pass_context
 def main(context: click.Context, context_name: str | None) -> None:
     """VernierMQ: a message broker that speaks Apache RocketMQ's protocol and writes its files.

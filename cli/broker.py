@@ -87,11 +87,11 @@ def broker(
     Ctrl-C or SIGTERM stops it: it answers what it has taken, writes everything to disk, and ends.
 
     \b
-    verniermq broker                                  with all defaults
-    verniermq broker --config broker.toml             as the file says
-    verniermq broker --port 0 --namesrv-port 0        on free ports
-    verniermq broker --no-plugins=flow,schedule       without these two
-    verniermq broker drain broker-a                   send producers elsewhere, before it is stopped
+    verniermq broker                               with all defaults
+    verniermq broker --config broker.toml          as the file says
+    verniermq broker --port 0 --namesrv-port 0     on free ports
+    verniermq broker --no-plugins=flow,schedule    without these two
+    verniermq broker drain broker-a                send producers elsewhere
     """
     if context.invoked_subcommand is not None:
         from verniermq.cli import choose_context

@@ -11,6 +11,7 @@ import anyio
 import click
 
 from verniermq.cli.contextfile import ClusterContext
+from verniermq.client.errors import ClientError
 from verniermq.client.options import ConnectionOptions, name_servers
 from verniermq.kernel import VernierMQError
 
@@ -55,7 +56,7 @@ def confirm(question: str, yes: bool) -> None:
 
     Raises:
         click.Abort: the answer is no.
-        click.UsageError: nobody can be asked.
+        ClientError: nobody can be asked.
     """
     if yes:
         return
@@ -63,7 +64,7 @@ def confirm(question: str, yes: bool) -> None:
     if isinstance(chosen, ClusterContext):
         question = f"[{chosen.name}] {question}"
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} nobody is here to ask; say --yes")
+        raise ClientError(f"{question} nobody is here to ask; say --yes")
     click.confirm(question, abort=True, err=True)
 
 

@@ -117,13 +117,14 @@ def up(
     broker goes away: end one by its pid. The line that starts it again is printed then.
 
     \b
-    verniermq cluster up                              three brokers, name server on 9876
-    verniermq cluster up --replicas 2                 each with a slave
-    verniermq cluster up --set plugins.enable=default,http --set plugins.http.listen=127.0.0.1:808{number}
+    verniermq cluster up                 three brokers, name server on 9876
+    verniermq cluster up --replicas 2    each with a slave
+    verniermq cluster up --set plugins.enable=default,http \\
+      --set plugins.http.listen=127.0.0.1:808{number}
 
     \b
-    verniermq topic create orders                     in another terminal: queues on every broker
-    verniermq cluster                                 who is there, and how busy
+    verniermq topic create orders        elsewhere: queues on every broker
+    verniermq cluster                    who is there, and how busy
     """
     plan = ClusterPlan(brokers, replicas, data.resolve(), port, config, settings)
     common = plan.common()

@@ -14,8 +14,8 @@ def completion(shell: str) -> None:
     """Print what SHELL needs to complete commands and options.
 
     \b
-    source <(verniermq completion bash)                                  in ~/.bashrc
-    source <(verniermq completion zsh)                                   in ~/.zshrc
+    source <(verniermq completion bash)               in ~/.bashrc
+    source <(verniermq completion zsh)                in ~/.zshrc
     verniermq completion fish > ~/.config/fish/completions/verniermq.fish
     """
     from verniermq.cli import main

@@ -99,7 +99,8 @@ def send(
     verniermq send orders '{"number": 4711}' --keys 4711 --tags paid
     verniermq send orders @order.json --delay 5m
     cat keyed.txt | verniermq send orders - --key-separator : --rate 100
-    verniermq tail old --from-start --no-wait --json | verniermq send new - --input json
+    verniermq tail a --from-start --no-wait --json |
+      verniermq send b - --input json
 
     A body that begins with "@" itself is written with two: "@@home".
     """
@@ -153,6 +154,4 @@ def _body(text: str) -> bytes:
     try:
         return Path(text[1:]).read_bytes()
     except OSError as error:
-        raise click.UsageError(
-            f"{text}: {error.strerror}; a body that begins with @ is written with two: @{text}"
-        ) from None
+        raise ClientError(f"{text}: {error.strerror}; a body that begins with @ is written with two: @{text}") from None

@@ -69,7 +69,7 @@ def list_topics(namesrv: str, as_json: bool, show_all: bool) -> None:
 @click.argument("name")
 @namesrv_option
 @json_option
-@click.option("--queues", "-q", type=click.IntRange(1, 65536), default=8, show_default=True)
+@click.option("--queues", "-q", type=click.IntRange(1, 65536), default=8, show_default=True, help="On each broker.")
 @click.option("--perm", type=click.IntRange(0, 7), default=6, show_default=True, help="2 write, 4 read, 6 both.")
 @click.option("--order", is_flag=True, help="Mark it as an order topic.")
 @click.option(

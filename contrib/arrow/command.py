@@ -48,7 +48,9 @@ delete_tag_option = click.option(
     show_default=DEFAULT_NAME_SERVER,
     help="Name servers as host:port, several with ';' between.",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="parquet", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the files."
+)
 @click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all but the brokers' own]")
 @click.option("--catalog", default="", help="Of Iceberg: a name in .pyiceberg.yaml.  [default: OUT/catalog.db]")
 @click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")

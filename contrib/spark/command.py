@@ -53,7 +53,9 @@ def spark() -> None:
 @name_server_option
 @master_option
 @conf_option
-@click.option("--format", "form", type=click.Choice(SPARK_FORMATS), default="parquet", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(SPARK_FORMATS), default="parquet", show_default=True, help="Of the files."
+)
 @click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all but the brokers' own]")
 @click.option("--catalog", default="", help="Of Iceberg: a name in .pyiceberg.yaml.  [default: OUT/catalog.db]")
 @click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")

@@ -11,7 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
+
+from verniermq.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -253,3 +257,29 @@ def test_a_broker_for_tests_ends_when_it_is_told_to_though_its_input_stays_open(
         process.stdin.flush()
 
         assert process.wait(60) == 0
+
+
+def test_every_help_fits_into_80_columns_and_says_what_each_option_is() -> None:
+    long, silent = [], []
+
+    def look(command: click.Command, parent: click.Context | None, name: str) -> None:
+        context = click.Context(command, info_name=name, parent=parent, terminal_width=80, max_content_width=80)
+        long.extend(line for line in command.get_help(context).splitlines() if len(line) > 80)
+        options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+        silent.extend(f"{context.command_path} {option.opts[0]}" for option in options if not option.help)
+        if isinstance(command, click.Group):
+            for inner in command.list_commands(context):
+                found = command.get_command(context, inner)
+                assert found is not None
+                look(found, context, inner)
+
+    look(main, None, "verniermq")
+
+    assert (long, silent) == ([], [])
+
+
+def test_a_command_that_is_misspelt_is_answered_with_the_one_that_is_like_it() -> None:
+    wrong = CliRunner().invoke(main, ["topci", "list"])
+
+    assert wrong.exit_code == 2
+    assert "there is no command 'topci'; did you mean 'topic'?" in wrong.output
