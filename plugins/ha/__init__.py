@@ -113,7 +113,7 @@ class Plugin:
             )
         self._votes = Votes(broker.clock, config.in_sync - 1, config.timeout)
         self._sender = LogSender(broker, config, self._votes)
-        self._receiver = Receiver(broker, self._peers)
+        self._receiver = Receiver(broker, config, self._peers)
         self._metadata = Metadata(broker, self._peers)
 
     def setup(self, registry: Registry) -> None:

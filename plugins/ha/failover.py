@@ -30,14 +30,14 @@ from verniermq.kernel import (
 )
 from verniermq.plugins.ha import epochfile
 from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble, Snapshot
-from verniermq.plugins.ha.door import may_have_the_log
+from verniermq.plugins.ha.door import Door, asking_tls, serving_tls
 from verniermq.plugins.ha.election import State
 from verniermq.plugins.ha.epochs import cut
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.plugins.ha.identity import incarnation
 from verniermq.plugins.ha.metadata import Metadata
 from verniermq.plugins.ha.replica import Members
-from verniermq.plugins.ha.settings import Config, networks
+from verniermq.plugins.ha.settings import Config
 from verniermq.protocol.peers import Peers
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,9 @@ class Failover:
         _check(broker, config)
         self._broker, self._config = broker, config
         self._folder = Path(broker.configuration.store.path)
-        self._networks = networks(config.slaves)
+        self._door = Door(broker, config)
+        self._tls = serving_tls(broker, config)
+        asking_tls(broker, config)  # needed later, and better missed now
         self._metadata = Metadata(broker, peers)
         self._server: asyncio.Server | None = None
         me = (config.replica, incarnation(self._folder, config.replica))
@@ -85,7 +87,7 @@ class Failover:
         settings = self._broker.configuration.broker
         port = self._config.port or (settings.port + 1 if settings.port else 0)
         try:
-            self._server = await asyncio.start_server(self._greet, settings.host, port)
+            self._server = await asyncio.start_server(self._greet, settings.host, port, ssl=self._tls)
         except OSError as error:
             raise PluginError(
                 f"replicas cannot be served on {settings.host}:{port}: {error.strerror or error}; set port in it",
@@ -139,7 +141,7 @@ class Failover:
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = writer.get_extra_info("peername")[:2]
         try:
-            if may_have_the_log(self._networks, host):
+            if await self._door.admits(host):
                 await self.members.serve(reader, writer, f"{host}:{port}")
             else:
                 logger.error(

@@ -20,6 +20,7 @@ import anyio.to_thread
 
 from verniermq.kernel import Context, NotACopy, ProtocolError, StoreError, StoreNotWritable, parse_address
 from verniermq.plugins.ha import epochfile
+from verniermq.plugins.ha.door import asking_tls
 from verniermq.plugins.ha.epochs import Epochs, agreed, cut
 from verniermq.plugins.ha.identity import forget
 from verniermq.plugins.ha.leader import HEARTBEAT_SECONDS
@@ -82,8 +83,9 @@ class Following:
 
     async def _follow(self) -> None:
         host, port = parse_address(self.address)
+        tls = asking_tls(self._broker, self._config)
         with anyio.fail_after(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(host, port, limit=CHUNK)
+            reader, writer = await asyncio.open_connection(host, port, limit=CHUNK, ssl=tls)
         try:
             with contextlib.suppress(OSError):
                 writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

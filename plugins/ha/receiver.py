@@ -28,7 +28,9 @@ from verniermq.kernel import (
     parse_address,
     parse_answer,
 )
+from verniermq.plugins.ha.door import asking_tls
 from verniermq.plugins.ha.frames import REPORT, Blocks
+from verniermq.plugins.ha.settings import Config
 from verniermq.protocol.peers import Peers
 
 logger = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ class CannotFollow(Exception):
 class Receiver:
     """Follows one master, whoever that is."""
 
-    def __init__(self, broker: Context, peers: Peers) -> None:
+    def __init__(self, broker: Context, config: Config, peers: Peers) -> None:
         self.master = ""
         """The address of its broker."""
         self.ha_address = ""
@@ -59,6 +61,7 @@ class Receiver:
         """Offset and size of the newest record that came since the start."""
         self._broker = broker
         self._peers = peers
+        self._tls = asking_tls(broker, config) if config.is_slave else None
         self._known = anyio.Event()
         self._reported = -1
 
@@ -159,7 +162,7 @@ class Receiver:
     async def _follow(self) -> None:
         host, port = parse_address(self.ha_address)
         with anyio.fail_after(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(host, port, limit=CHUNK)
+            reader, writer = await asyncio.open_connection(host, port, limit=CHUNK, ssl=self._tls)
         try:
             with contextlib.suppress(OSError):
                 writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -17,9 +17,9 @@ import anyio
 import attrs
 
 from verniermq.kernel import Context, PluginError
-from verniermq.plugins.ha.door import may_have_the_log
+from verniermq.plugins.ha.door import Door, serving_tls
 from verniermq.plugins.ha.frames import Reports, block
-from verniermq.plugins.ha.settings import Config, Network, networks
+from verniermq.plugins.ha.settings import Config
 from verniermq.plugins.ha.votes import Votes
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,8 @@ class LogSender:
         self._broker = broker
         self._config = config
         self._votes = votes
-        self._networks: list[Network] = networks(config.slaves)
+        self._door = Door(broker, config)
+        self._tls = None if config.is_slave else serving_tls(broker, config)
         self._is_woken = False
         self._server: asyncio.Server | None = None
 
@@ -69,7 +70,7 @@ class LogSender:
             PluginError: it cannot be listened there.
         """
         try:
-            self._server = await asyncio.start_server(self._greet, host, port)
+            self._server = await asyncio.start_server(self._greet, host, port, ssl=self._tls)
         except OSError as error:
             raise PluginError(
                 f"slaves cannot be served on {host}:{port}: {error.strerror or error}; set [plugins.ha] port", "ha"
@@ -120,7 +121,7 @@ class LogSender:
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = writer.get_extra_info("peername")[:2]
-        if not may_have_the_log(self._networks, host):
+        if not await self._door.admits(host):
             logger.error(
                 "%s:%d wants a copy of the log and is no slave; if it shall be one, put its address into slaves in "
                 "[plugins.ha]", host, port,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import attrs
@@ -15,19 +15,23 @@ from verniermq.plugins.ha.frames import LARGEST_BLOCK
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
+REGISTERED: Final = "registered"
+"""Among addresses: whoever the name servers know as a broker of our name."""
+
+
 def networks(texts: Iterable[str]) -> list[Network]:
     """
     Raises:
         ValueError: one is no address and no network.
     """
-    return [ipaddress.ip_network(text.strip(), strict=False) for text in texts]
+    return [ipaddress.ip_network(text.strip(), strict=False) for text in texts if text != REGISTERED]
 
 
 def _are_addresses(texts: Iterable[str]) -> str | None:
     try:
         networks(texts)
     except ValueError:
-        return 'addresses and networks, such as "10.0.0.5", "10.0.0.0/8" or "fd00::/8"'
+        return 'addresses and networks, such as "10.0.0.5", "10.0.0.0/8" or "fd00::/8", or "registered"'
     return None
 
 
@@ -54,8 +58,11 @@ class Config:
         0, "Where slaves get the log from a master; 0 takes the broker's port + 1.", at_least=0, at_most=65535
     )
     slaves: tuple[str, ...] = setting(
-        (), "Addresses that slaves may come from; with none, those of this machine.", check=_are_addresses
+        (),
+        'Where slaves may come from: addresses, "registered" for those that name servers know; none: this machine.',
+        check=_are_addresses,
     )
+    tls: bool = setting(False, "Whether the log travels inside TLS, by [tls]; Apache's brokers have none for it.")
     in_sync: int = setting(
         2, "How many brokers, the master included, have a message before a sync_master says so.", at_least=1, at_most=9
     )

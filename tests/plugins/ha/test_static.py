@@ -24,6 +24,7 @@ from verniermq.kernel import (
     ResponseCode,
     TopicConfig,
 )
+from verniermq.plugins.namesrv.routes import LiveBroker
 from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
@@ -179,6 +180,58 @@ async def test_a_stranger_gets_no_byte_and_counts_for_nothing(tmp_path: Path, ca
         assert await send(master, 1) == [SendStatus.SLAVE_NOT_AVAILABLE]
     assert "127.0.0.1" in caplog.text
     assert "put its address into slaves" in caplog.text
+
+
+TLS = Path(__file__).parents[2] / "client" / "tls"
+WITH_TLS = {
+    "plugins__ha__tls": True, "tls__mode": "permissive", "tls__certificate": str(TLS / "certificate.pem"),
+    "tls__key": str(TLS / "key.pem"), "tls__outgoing": True, "tls__server_ca": str(TLS / "certificate.pem"),
+}  # fmt: skip
+
+
+async def test_the_log_travels_inside_tls_and_nobody_gets_it_in_the_clear(tmp_path: Path) -> None:
+    async with running_master(tmp_path / "master", "sync_master", **WITH_TLS) as master:
+        await send(master, 3)
+        async with await ha_connection(master) as stranger:
+            await stranger.send(bytes(8))
+            assert b"orders" not in await received(stranger)
+        assert not plugin(master)._votes.machines
+
+        async with running_slave(tmp_path / "slave", master, **WITH_TLS) as slave:
+            await equal(master, slave)
+            assert await send(master, 3) == [OK] * 3
+
+
+@pytest.mark.parametrize(
+    ("role", "said"), [("async_master", "needs a certificate"), ("slave", "needs to know whom to trust")]
+)
+async def test_tls_without_certificates_is_refused_at_the_start(tmp_path: Path, role: str, said: str) -> None:
+    broker_id = 1 if role == "slave" else 0
+    with pytest.raises(PluginError, match=said):
+        async with running_broker(
+            tmp_path, plugins__enable=["default", "ha"], plugins__ha__role=role, plugins__ha__tls=True,
+            broker__id=broker_id, broker__namesrv=["127.0.0.1:1"] if broker_id else [],
+        ):  # fmt: skip
+            pass
+
+
+async def test_whoever_is_registered_under_the_brokers_name_may_have_its_log(tmp_path: Path) -> None:
+    settings = {"plugins__ha__slaves": ["10.9.9.9", "registered"]}
+    async with running_master(tmp_path / "master", **settings) as master:
+        door = plugin(master)._sender._door
+        table = master.host.active["namesrv"].instance.embedded.table
+
+        def register(broker_id: int, name: str, address: str) -> None:
+            table.register(LiveBroker("DefaultCluster", name, broker_id, address, "", 60.0, table._now(), {}), None)
+
+        register(1, master.name, "10.1.2.3:10911")
+        register(1, "another", "10.1.2.4:10911")
+
+        assert await door.admits("10.9.9.9")
+        assert await door.admits("10.1.2.3")
+        assert await door.admits("::ffff:10.1.2.3")
+        assert not await door.admits("10.1.2.4")
+        assert not await door.admits("127.0.0.1")
 
 
 @pytest.mark.parametrize(
