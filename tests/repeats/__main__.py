@@ -25,7 +25,9 @@ from tests.repeats.timed import ROOT, timed_tests
 
 RECORD: Final = ROOT / "build" / "repeats.jsonl"
 TIMES: Final = 10
-"""Runs of each test in one session."""
+"""Runs of each test in one session, at most; so many tests that it is rather 100 runs together have fewer."""
+FRESH: Final = frozenset({"tests/adapters/test_django.py", "tests/celery/test_worker.py"})
+"""They move the time of a broker that the session shares, and wait for what is due by the wall: once a session."""
 SESSION_SECONDS: Final = 1800
 _AGAIN: Final = re.compile(r"\[again\d+\]$|-again\d+|again\d+-")
 
@@ -44,6 +46,10 @@ def runs_so_far(lines: list[dict[str, Any]], files: list[Path]) -> dict[Path, in
     for line in lines:
         done[line["file"], line["digest"]] += line["times"]
     return {path: done[path.relative_to(ROOT).as_posix(), digest(path)] for path in files}
+
+
+def times_of(path: Path, names: list[str]) -> int:
+    return 1 if path.relative_to(ROOT).as_posix() in FRESH else max(1, min(TIMES, 100 // len(names)))
 
 
 def session(path: Path, names: list[str], times: int) -> dict[str, Any]:
@@ -96,7 +102,7 @@ def main(minutes: float, rounds: int, only: str, record: Path, only_list: bool) 
     done = runs_so_far(read(record), list(found))
     while (left := [path for path in found if done[path] < rounds]) and time.monotonic() < deadline:
         path = min(left, key=done.__getitem__)
-        line = session(path, found[path], min(TIMES, rounds - done[path]))
+        line = session(path, found[path], min(times_of(path, found[path]), rounds - done[path]))
         with record.open("a") as file:
             file.write(json.dumps(line) + "\n")
         done[path] += line["times"]
