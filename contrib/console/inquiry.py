@@ -67,6 +67,8 @@ class Inquiry:
 
     cluster: AskedCluster
     credentials: Credentials | None = None
+    keeps: bool = attrs.field(default=True, init=False)
+    """Whether lists are shared with other pages for a moment."""
     troubles: dict[str, str] = attrs.field(factory=dict, init=False)
     """Who gave no answer, and why; a page shows what the others say."""
     _places: list[BrokerPlace] | None = attrs.field(default=None, init=False)
@@ -176,7 +178,7 @@ class Inquiry:
             answers = await apart.each(code)
             return {name: answer.get(key) or {} for name, answer in answers.items()}, apart.troubles
 
-        tables, troubles = await self.cluster.kept(self.who, code.name, find)
+        tables, troubles = await (self.cluster.kept(self.who, code.name, find) if self.keeps else find())
         self.troubles.update(troubles)
         return tables
 

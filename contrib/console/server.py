@@ -11,6 +11,7 @@ import uvicorn
 
 from verniermq.contrib.console.app import ConsoleApp
 from verniermq.contrib.console.console import Console
+from verniermq.contrib.console.history import Sampler
 from verniermq.contrib.console.pages import VIEWS
 from verniermq.contrib.console.settings import listen_address
 from verniermq.kernel import ConfigError
@@ -70,9 +71,11 @@ class ConsoleServer:
             server.should_exit = True
 
         self._stop = stop
+        sampling = asyncio.create_task(Sampler(console).run())
         try:
             await server.serve(sockets=[self._socket])
         finally:
+            sampling.cancel()
             console.peers.close()
 
     def stop(self) -> None:

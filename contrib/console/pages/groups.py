@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import time
 from functools import partial
 from typing import Final
 
+from verniermq.contrib.console.chart import chart
 from verniermq.contrib.console.groups import behind_ms, group_figures, group_list, group_members, group_queues
 from verniermq.contrib.console.listing import listing
 from verniermq.contrib.console.view import Look, NoSuchPage, Shown, View
@@ -18,7 +20,8 @@ async def groups(look: Look) -> Shown:
     found = await group_list(look.ask)
     show_all = look.query.get("all") == "1"
     rows = [row for row in found.values() if show_all or not row["system"]]
-    data = await listing(rows, look.query, partial(group_figures, look.ask), sorts=SORTS, usual="lag")
+    data = await listing(rows, look.query, partial(group_figures, look.ask), sorts=SORTS, usual="lag",
+                         known=lambda row: {**row, "lag": look.console.history.last(("lag", row["name"]))})  # fmt: skip
     return Shown("Groups", {**data, "all": show_all, "hidden": len(found) - len(rows)}, "verniermq group list")
 
 
@@ -37,6 +40,7 @@ async def group(look: Look) -> Shown:
         "only_waiting": only_waiting,
         "most_lag": max((row["lag"] for row in queues), default=0),
         "lag": lag,
+        "chart": chart(look.console.history, {"waiting": ("lag", name)}, look.query.get("span", "15m"), time.time()),
         "behind_ms": behind_ms(queues),
         "per_second": rate,
         "caught_up_in_seconds": round(lag / rate) if lag and rate > 0 else None,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from verniermq.contrib.console.brokers import broker_figures
+from verniermq.contrib.console.chart import chart
 from verniermq.contrib.console.groups import group_figures, group_list
 from verniermq.contrib.console.topics import topic_list
 from verniermq.contrib.console.view import Look, Shown, View
@@ -32,6 +34,9 @@ async def overview(look: Look) -> Shown:
         "online": sum(bool(row["members"]) for row in asked),
         "lag": sum(row["lag"] for row in asked),
         "worst": behind[:WORST],
+        "chart": chart(
+            look.console.history, {"in": ("in", ""), "out": ("out", "")}, look.query.get("span", "15m"), time.time()
+        ),
     }
     return Shown("Overview", data, "verniermq cluster")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import time
 from functools import partial
 from typing import Any, Final
 
+from verniermq.contrib.console.chart import chart
 from verniermq.contrib.console.groups import behind_ms, group_members, group_queues
 from verniermq.contrib.console.listing import listing
 from verniermq.contrib.console.topics import groups_of, topic_figures, topic_list, topic_queues, with_first_times
@@ -42,6 +44,7 @@ async def topic(look: Look) -> Shown:
         "messages": sum(row["messages"] for row in queues),
         "most_messages": max((row["messages"] for row in queues), default=0),
         "per_second": rate,
+        "chart": chart(look.console.history, {"in": ("topic", name)}, look.query.get("span", "15m"), time.time()),
         "groups": sorted(groups, key=lambda row: (-row["lag"], row["name"])),
         "more_groups": names[MOST_GROUPS:],
     }
