@@ -165,6 +165,10 @@ async def _run(
                 await running.stop_requested.wait()
                 tasks.cancel_scope.cancel()
             notifier.tell("STOPPING=1")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_wait_for_second_signal, signals, tasks.cancel_scope)
+                await running.leave()
+                tasks.cancel_scope.cancel()
     if running.stop_reason:
         raise click.ClickException(running.stop_reason)
 
@@ -174,6 +178,13 @@ async def _wait_for_signal(signals: AsyncIterator[signal.Signals], running: Brok
         name = signal.Signals(number).name
         click.echo(f"{name}: stopping; everything taken is answered and written first", err=True)
         running.stop_requested.set()
+        return
+
+
+async def _wait_for_second_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
+    async for number in signals:
+        click.echo(f"{signal.Signals(number).name} again: stopping at once", err=True)
+        scope.cancel()
         return
 
 

@@ -364,6 +364,10 @@ class Broker:
             await self._dispatched_feed.drain()
         await self.host.say_goodbye(hookspecs.broker_stopping)
 
+    async def leave(self) -> None:
+        """Let plugins hand over what only this broker does, before it is stopped."""
+        await self.host.announce_and_wait(hookspecs.broker_leaving)
+
     def request_stop(self, reason: str) -> None:
         """Ask whoever runs the broker to end it."""
         logger.critical("stopping: %s", reason)

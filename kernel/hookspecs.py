@@ -227,6 +227,15 @@ def offset_moved(group: str, topic: str, queue_id: int, asked: int, given: int) 
 
 
 @hookspec("announcement", may_wait=True)
+def broker_leaving() -> Awaitable[None] | None:
+    """The broker was asked to stop, and still serves: hand over to others what only it does.
+
+    Announced by ``verniermq broker`` at the first signal, before anything ends. Awaited in order, as long as each
+    takes; a second signal ends the wait. Used by ``ha`` to make another replica the master.
+    """
+
+
+@hookspec("announcement", may_wait=True)
 def broker_stopping() -> Awaitable[None] | None:
     """The broker is about to stop: it takes no new requests, the store is still open.
 

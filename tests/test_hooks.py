@@ -221,6 +221,11 @@ class Plugin(Heard):
     # --- the end
 
     @hookimpl
+    async def broker_leaving(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.note("broker_leaving")
+
+    @hookimpl
     async def broker_stopping(self) -> None:
         await anyio.lowlevel.checkpoint()
         self.note("broker_stopping")
@@ -367,6 +372,7 @@ async def live(folder: Path) -> Life:
         await until(lambda: "connection_closed" in plugin.heard and "client_left" in plugin.heard)
         _change_settings(folder, broker)
         _ask(broker, answers)
+        await broker.leave()
     answers["check_files"] = list(broker.host.ask_all(hookspecs.check_files, folder / "store", False))
     return Life({**await _be_a_client(), **plugin.heard}, answers)
 

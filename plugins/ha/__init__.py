@@ -161,6 +161,11 @@ class Plugin:
         self.broker.take_role(Role(0, ha_address=f"{host}:{self._sender.port}"))
 
     @hookimpl
+    async def broker_leaving(self) -> None:
+        if self.failover is not None:
+            await self.failover.leave()
+
+    @hookimpl
     async def broker_stopping(self) -> None:
         if self.failover is not None:
             await self.failover.broker_stopping()

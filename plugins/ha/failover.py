@@ -148,6 +148,8 @@ class Failover:
                     "%s:%d wants a copy of the log and is no replica; if it shall be one, put its address into slaves "
                     "in [plugins.ha]", host, port,
                 )  # fmt: skip
+        except ConnectionResetError:
+            pass  # it hung up while it was greeted
         finally:
             writer.transport.abort()
 
@@ -195,6 +197,24 @@ class Failover:
         finally:
             self._holding = None
             holding.set()
+
+    async def leave(self) -> None:
+        """Before a stop: make another replica the master, and forward to it until clients know."""
+        leader = self.members.leader
+        others = [] if leader is None else [
+            (follower.ack, number) for number, follower in leader.followers.items()
+            if follower.name in leader.state.in_sync
+        ]  # fmt: skip
+        if not others:
+            return
+        _, to = max(others)
+        try:
+            await self.switch(to)
+        except RequestRefused as error:
+            logger.warning("this master stops without a successor: %s", error)
+            return
+        logger.warning("replica %d is the master now; sends are forwarded for %g s", to, self._config.switch_grace)
+        await self._broker.clock.sleep(self._config.switch_grace)
 
     async def _held(
         self, holding: anyio.Event, refuse: Any, handler: Handler, request: Command, connection: Connection

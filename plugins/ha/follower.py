@@ -23,7 +23,7 @@ from verniermq.plugins.ha import epochfile
 from verniermq.plugins.ha.door import asking_tls
 from verniermq.plugins.ha.epochs import Epochs, agreed, cut
 from verniermq.plugins.ha.identity import forget
-from verniermq.plugins.ha.leader import HEARTBEAT_SECONDS
+from verniermq.plugins.ha.leader import HEARTBEAT_SECONDS, say
 from verniermq.plugins.ha.settings import Config
 from verniermq.plugins.ha.switchframes import Block, FromMaster, Greeting, History, MasterStream, report
 
@@ -90,7 +90,7 @@ class Following:
             with contextlib.suppress(OSError):
                 writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.heard = self._broker.clock.monotonic()
-            writer.write(self._greeting.packed())
+            say(writer, self._greeting.packed())
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, writer)
                 await self._copy(reader, writer)
@@ -119,7 +119,7 @@ class Following:
                     store.dispatch_limit = confirm
             if isinstance(message, History) or message.body:
                 self._refuse_broken_disk()
-                writer.write(report(store.end))
+                say(writer, report(store.end))
                 await anyio.lowlevel.checkpoint()
 
     def _refuse_broken_disk(self) -> None:
@@ -142,7 +142,7 @@ class Following:
         while clock.monotonic() - self.heard < self._config.silence:
             await clock.sleep(HEARTBEAT_SECONDS)
             if self.connected:
-                writer.write(report(self._broker.store.end))
+                say(writer, report(self._broker.store.end))
         logger.warning("the master is silent for %g s, closing address=%s", self._config.silence, self.address)
         writer.transport.abort()
 

@@ -271,8 +271,8 @@ class Leader:
         if old is not None:
             old.writer.transport.abort()
         self.followers[follower.number] = follower
-        writer.write(History(end, self.term, self._epochs).packed())
         try:
+            say(writer, History(end, self.term, self._epochs).packed())
             async with anyio.create_task_group() as tasks:
                 for work in (self._read(follower, reader, stream, early), self._write(follower), self._watch(follower)):
                     tasks.start_soon(_until_it_ends, work, tasks.cancel_scope)
@@ -368,7 +368,7 @@ class Leader:
                     logger.error("replica %d is too slow: its log ends at %d, and ours begins at %d; begin it anew "
                                  "with 'verniermq ha resync'", follower.number, follower.ack, store.start)  # fmt: skip
                     return
-                writer.write(Block(follower.sent, term, start, self.confirm, data).packed())
+                say(writer, Block(follower.sent, term, start, self.confirm, data).packed())
                 follower.sent += len(data)
                 follower.told = self.confirm
             elif follower.told < self.confirm:
@@ -385,7 +385,7 @@ class Leader:
 
     def _tell_confirm(self, follower: Follower) -> None:
         term, start = self._epochs[-1]
-        follower.writer.write(Block(follower.sent, term, start, self.confirm, b"").packed())
+        say(follower.writer, Block(follower.sent, term, start, self.confirm, b"").packed())
         follower.told = self.confirm
 
     def _epoch_at(self, offset: int) -> tuple[int, int, int | None]:
@@ -411,6 +411,16 @@ class Leader:
             }
             for follower in self.followers.values()
         ]
+
+
+def say(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """
+    Raises:
+        ConnectionResetError: the connection is closed; uvloop would raise something else.
+    """
+    if writer.transport.is_closing():
+        raise ConnectionResetError("the connection is closed")
+    writer.write(data)
 
 
 def _numbers(in_sync: InSync) -> list[int]:

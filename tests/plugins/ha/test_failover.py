@@ -460,3 +460,29 @@ async def test_delayed_messages_and_transactions_survive_a_new_master(tmp_path: 
             while not await is_there():  # noqa: ASYNC110
                 await anyio.sleep(0.1)
         assert seen >= wanted
+
+
+async def test_a_master_that_is_asked_to_stop_hands_over_first(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path, plugins__ha__switch_grace="1s") as replicas:
+        await replicas.start(1, 2, 3)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, first)
+        codes: list[int] = []
+
+        async with peer(replicas.brokers[first].address) as client, anyio.create_task_group() as tasks:
+
+            async def send_on() -> None:
+                while True:
+                    codes.append((await client.send("orders", b"x")).code)
+
+            tasks.start_soon(send_on)
+            await until(lambda: len(codes) > 10)
+            await replicas.brokers[first].leave()
+            tasks.cancel_scope.cancel()
+
+        assert set(codes) == {0}
+        second = await replicas.master()
+        assert second != first
+        await replicas.brokers[first].leave()  # a slave has nothing to hand over
+        assert await replicas.master() == second
