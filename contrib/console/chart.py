@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from verniermq.contrib.console.history import SPANS, History, Key
+from verniermq.contrib.console.history import SPANS, Key, RateHistory
 from verniermq.contrib.console.view import BadAddress
 
-WIDTH: Final = 600
+WIDTH: Final = 1000
 HEIGHT: Final = 120
 
 
-def chart(history: History, lines: dict[str, Key], span: str, now: float) -> dict[str, Any]:
+def chart(history: RateHistory, lines: dict[str, Key], span: str, now: float) -> dict[str, Any]:
     """Some series over one span of time, by their labels.
 
     Raises:

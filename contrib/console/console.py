@@ -8,7 +8,7 @@ import attrs
 
 from verniermq.client.credentials import Credentials
 from verniermq.contrib.console.audit import AuditTrail
-from verniermq.contrib.console.history import History
+from verniermq.contrib.console.history import RateHistory
 from verniermq.contrib.console.inquiry import AskedCluster, BrokerPlace, Inquiry
 from verniermq.contrib.console.session import Sessions
 from verniermq.contrib.console.settings import Config
@@ -28,7 +28,7 @@ class Console:
     own: Callable[[], BrokerPlace | None] = lambda: None
     cluster: AskedCluster = attrs.field(init=False)
     sessions: Sessions = attrs.field(factory=Sessions, init=False)
-    history: History = attrs.field(factory=History, init=False)
+    history: RateHistory = attrs.field(factory=RateHistory, init=False)
     audit: AuditTrail = attrs.field(factory=AuditTrail, init=False)
     credentials: Credentials | None = attrs.field(init=False)
 

@@ -33,7 +33,7 @@ Key = tuple[str, str]
 Points = list[tuple[float, float]]
 
 
-class Ring:
+class TimeRing:
     """Values by time, of the last ``count`` steps."""
 
     __slots__ = ("_slots", "_step", "_values")
@@ -60,16 +60,16 @@ class Ring:
         ]
 
 
-class History:
+class RateHistory:
     def __init__(self) -> None:
-        self._series: dict[Key, dict[str, Ring]] = {}
+        self._series: dict[Key, dict[str, TimeRing]] = {}
 
     def put(self, key: Key, now: float, value: float) -> None:
         rings = self._series.pop(key, None)
         if rings is None:
             if len(self._series) >= MOST_SERIES:
                 del self._series[next(iter(self._series))]
-            rings = {name: Ring(*span) for name, span in SPANS.items()}
+            rings = {name: TimeRing(*span) for name, span in SPANS.items()}
         self._series[key] = rings  # at the end: what was not seen for longest is forgotten first
         for ring in rings.values():
             ring.put(now, value)

@@ -12,14 +12,14 @@ from tests.console.looking import PATIENCE, watched
 from tests.metrics.test_metrics import consume
 from tests.plugins.peer import peer
 from verniermq.contrib.console.chart import HEIGHT, WIDTH, chart, nice, path
-from verniermq.contrib.console.history import MOST_SERIES, History, Ring
+from verniermq.contrib.console.history import MOST_SERIES, RateHistory, TimeRing
 from verniermq.contrib.console.view import BadAddress
 
 pytestmark = pytest.mark.anyio
 
 
 def test_a_ring_forgets_what_is_older_than_it_is_long() -> None:
-    ring = Ring(5, 4)
+    ring = TimeRing(5, 4)
     for at in (0, 5, 6, 10):
         ring.put(at, float(at))
     assert ring.points(12) == [(0, 0.0), (5, 6.0), (10, 10.0)]
@@ -30,7 +30,7 @@ def test_a_ring_forgets_what_is_older_than_it_is_long() -> None:
 
 
 def test_there_are_no_more_series_than_allowed_and_the_idle_ones_go_first() -> None:
-    history = History()
+    history = RateHistory()
     for number in range(MOST_SERIES + 10):
         history.put(("lag", "busy"), number * 5, 7.0)
         history.put(("lag", str(number)), number * 5, 1.0)
@@ -47,7 +47,7 @@ def test_a_line_is_drawn_to_scale_and_broken_where_nothing_is_known() -> None:
     assert drawn == f"M0.0 {HEIGHT:.1f}L{WIDTH * 0.05:.1f} 0.0M{WIDTH * 0.9:.1f} {HEIGHT / 2:.1f}"
     assert [nice(value) for value in (0, 1, 1.1, 3, 6, 11, 4321)] == [1, 1, 2, 5, 10, 20, 5000]
     with pytest.raises(BadAddress):
-        chart(History(), {}, "1y", 0)
+        chart(RateHistory(), {}, "1y", 0)
 
 
 async def test_the_lag_of_a_group_becomes_a_line(tmp_path: Path) -> None:
