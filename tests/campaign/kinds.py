@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.campaign import access, corruption, disk, failover, fuzz, hostile, kill, power, soak
+from tests.campaign import access, corruption, disk, failover, fuzz, hostile, kill, power, soak, tables
 from tests.campaign.outcome import Kind
 
 KINDS: dict[str, Kind] = {
@@ -17,5 +17,6 @@ KINDS: dict[str, Kind] = {
         access.KIND,
         soak.KIND,
         failover.KIND,
+        tables.KIND,
     )
 }
