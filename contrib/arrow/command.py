@@ -17,6 +17,15 @@ from verniermq.kernel.config.units import parse_duration, parse_size
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 ON_ERROR = ("table", "skip", "stop")
 
+
+def parse_target(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """A size as settings have them."""
+    try:
+        return None if text is None else max(1, parse_size(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 typed_option = click.option(
     "--typed",
     multiple=True,
@@ -32,6 +41,9 @@ mode_option = click.option(
     default="append",
     show_default=True,
     help="Of tables: every message, or the newest of each key.",
+)
+target_file_option = click.option(
+    "--target-file", metavar="SIZE", callback=parse_target, help="About how large files shall be, such as 128MiB."
 )
 key_option = click.option("--key", default="", help="With upsert: keys, property:NAME or value:member.")
 delete_tag_option = click.option(
@@ -59,6 +71,7 @@ delete_tag_option = click.option(
 @mode_option
 @key_option
 @delete_tag_option
+@target_file_option
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
 @click.option("--batch-rows", default=1_000_000, show_default=True, help="The most messages in one batch.")
@@ -68,8 +81,8 @@ delete_tag_option = click.option(
 @click.option("--no-tables", is_flag=True, help="Messages only, without the tables per topic and group.")
 def export(
     out: Path, name_server: str, form: str, topics: tuple[str, ...], catalog: str, namespace: str,
-    typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str, continuous: bool, every: float,
-    batch_rows: int, starting: str, group: str, skip_lost: bool, no_tables: bool,
+    typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str, target_file: int | None,
+    continuous: bool, every: float, batch_rows: int, starting: str, group: str, skip_lost: bool, no_tables: bool,
 ) -> None:  # fmt: skip
     """Export topics to the folder OUT, every message exactly once, without Spark.
 
@@ -96,6 +109,7 @@ def export(
         mode=mode,
         key=key,
         delete_tag=delete_tag,
+        target_bytes=target_file,
     )
     with ExportProgress(Console()) as progress:
         run(what, progress)

@@ -77,6 +77,8 @@ class Export:
     """Whether a table has all messages, or with ``upsert`` the newest of each key."""
     key: str = ""
     delete_tag: str = ""
+    target_bytes: int | None = None
+    """How large files shall be, about; ``None`` for as large as they become."""
 
     def upsert_key(self) -> UpsertKey | None:
         """
@@ -196,7 +198,8 @@ class ExportJob:
         from verniermq.contrib.arrow.typedtopics import SortedRows
 
         out = Path(self.export.out)
-        files, errors = (BatchFiles(out, batch, self.table, part) for part in ("rows", "errors"))
+        target = self.export.target_bytes
+        files, errors = (BatchFiles(out, batch, self.table, part, target) for part in ("rows", "errors"))
         reader = reader_of(self.options)
         try:
             for span in plan.between(batch.start, batch.end):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
@@ -56,9 +57,11 @@ def clean(out: Path) -> None:
 
 
 class BatchFiles:
-    """Writes the messages of one batch, one file for each topic and day. Topics have to come one after the other."""
+    """Writes the messages of one batch, by topic and day. Topics have to come one after the other."""
 
-    def __init__(self, out: Path, batch: ExportBatch, table: TableFormat, part: str = "rows") -> None:
+    def __init__(
+        self, out: Path, batch: ExportBatch, table: TableFormat, part: str = "rows", target_bytes: int | None = None
+    ) -> None:
         self._folder = out / "messages"
         self._staging = self._folder / f"{STAGING}-{batch.name}-{part}"
         self._batch = batch
@@ -66,6 +69,9 @@ class BatchFiles:
         self._topic = ""
         self._is_held = False
         self._folders: dict[str, str] = {}
+        self._target = target_bytes
+        """A file that is as large is followed by another."""
+        self._parts: Counter[str] = Counter()
         self._open: dict[date | None, tuple[Path, RowFile]] = {}
         self._done: list[DataFile] = []
         shutil.rmtree(self._staging, ignore_errors=True)
@@ -91,16 +97,21 @@ class BatchFiles:
             if day not in self._open:
                 name = escaped(self._table.folder(topic))
                 folder = f"topic={name}/dt={NO_VALUE if day is None else day.isoformat()}/batch={self._batch.name}"
-                (self._staging / folder).mkdir(parents=True)
-                path = Path(folder, f"part-00000.{self._table.suffix}")
+                (self._staging / folder).mkdir(parents=True, exist_ok=True)
+                path = Path(folder, f"part-{self._parts[folder]:05}.{self._table.suffix}")
+                self._parts[folder] += 1
                 self._open[day] = path, open_rows(self._staging / path, some.schema)
-            self._open[day][1].write(some)
+            path, file = self._open[day]
+            file.write(some)
+            if self._target is not None and file.size >= self._target:
+                del self._open[day]
+                self._done.append(DataFile(self._topic, day, self._folder / path, file.close()))
 
     def publish(self) -> list[DataFile]:
         """Move the files to where readers look; those of an earlier try go."""
         self._close_files()
-        for file in self._done:
-            move_folder(self._staging / file.path.relative_to(self._folder).parent, file.path.parent)
+        for folder in dict.fromkeys(file.path.parent for file in self._done):
+            move_folder(self._staging / folder.relative_to(self._folder), folder)
         shutil.rmtree(self._staging, ignore_errors=True)
         return self._done
 

@@ -22,6 +22,11 @@ GROUP_BYTES: Final = 64 << 20
 
 
 class RowFile(Protocol):
+    @property
+    def size(self) -> int:
+        """Bytes that are in the file so far, and about as many as it will get from rows that wait."""
+        ...
+
     def write(self, rows: pa.RecordBatch) -> None: ...
     def close(self) -> int:
         """Have it on the disk; return how many rows it has."""
@@ -43,7 +48,15 @@ class ParquetRows:
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
+        self._raw = 0
+        """Bytes of rows in memory that were written."""
         self._rows = 0
+
+    @property
+    def size(self) -> int:
+        written = self._file.tell()
+        # What waits is not compressed yet; it will be as small as what was written, if anything was.
+        return written + (self._bytes * written // self._raw if self._raw else self._bytes)
 
     def write(self, rows: pa.RecordBatch) -> None:
         self._waiting.append(rows)
@@ -54,6 +67,7 @@ class ParquetRows:
 
     def _write_group(self) -> None:
         table = pa.Table.from_batches(self._waiting, self._schema)
+        self._raw += self._bytes
         self._waiting, self._bytes = [], 0
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
@@ -78,6 +92,10 @@ class JsonRows:
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
         self._rows = 0
+
+    @property
+    def size(self) -> int:
+        return self._file.tell()
 
     def write(self, rows: pa.RecordBatch) -> None:
         for row in rows.to_pylist(maps_as_pydicts="lossy"):

@@ -6,6 +6,7 @@ machine that needs no job of Spark's, each of which costs a good part of a secon
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -33,22 +34,47 @@ if TYPE_CHECKING:
     from verniermq.contrib.spark.export import SparkExport
 
 
-def write_messages(rows: DataFrame, out: str, batch: str, folder: Column | None = None) -> None:
+@attrs.frozen
+class FileCount:
+    """How many files a batch becomes for each topic and day, at the most, and how many rows one may have."""
+
+    tasks: int | None = None
+    """``None`` for as many as Spark has processors."""
+    rows: int = 0
+    """0 for any number."""
+
+    @classmethod
+    def for_target(cls, target_bytes: int | None, row_bytes: float, messages: int, most: int) -> FileCount:
+        """
+        :param row_bytes: of a row in the files of the batch before; 0 if there was none
+        :param most: tasks that can run at a time
+        """
+        if target_bytes is None or not row_bytes:
+            return cls()
+        tasks = math.ceil(messages * row_bytes / target_bytes)
+        return cls(min(max(1, tasks), most), max(1, int(target_bytes / row_bytes)))
+
+
+def write_messages(
+    rows: DataFrame, out: str, batch: str, folder: Column | None = None, files: FileCount | None = None
+) -> None:
     """Write the messages of one batch; what an earlier try of the same batch wrote is replaced.
 
     :param folder: what stands for the topic in the names of folders; otherwise the topic itself
     """
     from pyspark.sql import functions as f
 
+    files = files or FileCount()
     if folder is not None:
         rows = rows.withColumn("topic", folder)
     (
-        rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
+        rows.coalesce(files.tasks or rows.sparkSession.sparkContext.defaultParallelism)
         .withColumn("dt", f.to_date("storeTimestamp"))
         .withColumn("batch", f.lit(batch))
         .write.mode("overwrite")
         .option("partitionOverwriteMode", "dynamic")
         .option("compression", "zstd")
+        .option("maxRecordsPerFile", str(files.rows))
         .options(**{f"parquet.enable.dictionary#{name}": "false" for name in ALL_DIFFERENT})
         .partitionBy("topic", "dt", "batch")
         .parquet(f"{out}/messages")
@@ -75,6 +101,10 @@ class WrittenBatch:
             of = None if day == NO_VALUE else date.fromisoformat(day)
             files.append(DataFile(names.get(folder, folder), of, path, pq.read_metadata(path).num_rows))
         return cls(tuple(files))
+
+    def row_bytes(self) -> float:
+        """Of a row, on average; 0 without any."""
+        return sum(file.path.stat().st_size for file in self.files) / max(1, sum(file.rows for file in self.files))
 
     def figures(self) -> TopicFigures:
         import pyarrow.parquet as pq
@@ -107,6 +137,7 @@ class BatchWriter:
         self._is_started = threading.Event()
         self.found: dict[int, Counter[tuple[str, int]]] = {}
         """Batch → its messages of each topic and queue, where Spark does not count them."""
+        self._row_bytes = 0.0
         if export.local_out is None or "://" in export.checkpoint_location:
             needed = "a folder that this machine sees, for OUT and for the checkpoint"
             if not isinstance(table, PlainFiles):
@@ -128,7 +159,7 @@ class BatchWriter:
 
     def _write_here(self, rows: DataFrame, number: int, out: Path) -> None:
         batch = ExportBatch(self._query_id, number, {}, {})
-        if not isinstance(self._table, PlainFiles) or self._export.typed:
+        if not isinstance(self._table, PlainFiles) or self._export.typed or self._export.target_bytes:
             batch = ExportCheckpoint(Path(self._export.checkpoint_location)).batch(number)
         topics = sorted({queue.topic for queue in batch.end})
         if self._export.typed:
@@ -139,6 +170,7 @@ class BatchWriter:
         else:
             self._write_stream(rows, topics, batch, out)
         written = WrittenBatch.find(out, batch.name, self._table, topics)
+        self._row_bytes = written.row_bytes() or self._row_bytes
         # Before the tables' commits: a merge leaves no files of a batch.
         figures = written.figures() if self._export.tables else TopicFigures()
         if self._export.mode == "upsert" and not self._export.fail_on_data_loss:
@@ -161,7 +193,10 @@ class BatchWriter:
         renamed = {topic: self._table.folder(topic) for topic in topics if self._table.folder(topic) != topic}
         names = f.create_map(*(f.lit(word) for pair in renamed.items() for word in pair)) if renamed else None
         folder = None if names is None else f.coalesce(names[f.col("topic")], f.col("topic"))
-        write_messages(rows, str(out), batch.name, folder)
+        messages = sum(stop - batch.start.get(queue, 0) for queue, stop in batch.end.items())
+        most = rows.sparkSession.sparkContext.defaultParallelism
+        files = FileCount.for_target(self._export.target_bytes, self._row_bytes, messages, most)
+        write_messages(rows, str(out), batch.name, folder, files)
 
     def _write_elsewhere(self, rows: DataFrame, batch: str) -> None:
         out = self._export.out.rstrip("/")

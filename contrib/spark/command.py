@@ -16,6 +16,7 @@ from verniermq.contrib.arrow.command import (
     key_option,
     mode_option,
     on_error_option,
+    target_file_option,
     typed_option,
     typed_topics,
 )
@@ -64,6 +65,7 @@ def spark() -> None:
 @mode_option
 @key_option
 @delete_tag_option
+@target_file_option
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
 @click.option("--batch-rows", default=1_000_000, show_default=True, help="The most messages in one batch.")
@@ -75,8 +77,8 @@ def spark() -> None:
 def export(
     out: str, name_server: str, master: str | None, conf: tuple[str, ...], form: str, topics: tuple[str, ...],
     catalog: str, namespace: str, typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str,
-    continuous: bool, every: float, batch_rows: int, starting: str, group: str, checkpoint: str, skip_lost: bool,
-    no_tables: bool,
+    target_file: int | None, continuous: bool, every: float, batch_rows: int, starting: str, group: str,
+    checkpoint: str, skip_lost: bool, no_tables: bool,
 ) -> None:  # fmt: skip
     """Export topics to OUT as Parquet files or tables, every message exactly once.
 
@@ -107,6 +109,7 @@ def export(
         mode=mode,
         key=key,
         delete_tag=delete_tag,
+        target_bytes=target_file,
     )
     with ExportProgress(Console(), "starting Spark …") as progress:
         run(what, progress)

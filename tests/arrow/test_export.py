@@ -322,3 +322,20 @@ def test_bodies_that_do_not_fit_stop_an_export_or_are_left_out(
 def test_typed_topics_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(BadOption, match="option 'typed'"):
         parse_typed([text], "table")
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "iceberg"])
+def test_files_are_about_as_large_as_the_target(
+    producing: Producing, topic: str, source: Source, tmp_path: Path, form: str
+) -> None:
+    bodies = producing.send_many(topic, 60, queues=2)
+    base = ["export", str(tmp_path), "--namesrv", source()["nameServer"], "--topic", topic, "--format", form]
+
+    done = CliRunner().invoke(main, [*base, "--target-file", "100"])
+    wrong = CliRunner().invoke(main, [*base, "--target-file", "many"])
+
+    assert done.exit_code == 0, done.output
+    files = sorted(path.name for path in (tmp_path / "messages").rglob("part-*"))
+    assert [name[:10] for name in files] == ["part-00000", "part-00001"]  # one of each queue: batches are not cut
+    assert bodies_in(tmp_path, form, topic) == sorted(bodies)
+    assert wrong.exit_code == 2

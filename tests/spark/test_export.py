@@ -28,6 +28,7 @@ from verniermq.cli import main
 from verniermq.contrib.arrow import export as arrow
 from verniermq.contrib.arrow.lock import ExportRuns
 from verniermq.contrib.arrow.progress import BatchDone, ExportProgress
+from verniermq.contrib.spark.batches import FileCount
 from verniermq.contrib.spark.export import ExportFailed, SparkExport, from_the_first, reason_of, run
 from verniermq.contrib.spark.progress import lag_of
 from verniermq.kernel import RequestCode, ResponseCode
@@ -275,3 +276,13 @@ def test_the_first_batch_begins_at_the_same_place_however_often_it_is_tried(
 
     assert json.loads(first.starting) == json.loads(after_a_crash.starting) == {topic: {"broker-a": {"0": 4}}}
     assert from_the_first(what).starting == "latest"
+
+
+def test_a_batch_becomes_as_many_files_as_fill_the_target() -> None:
+    of = FileCount.for_target
+
+    assert of(None, 100.0, 1000, 8) == of(1000, 0.0, 1000, 8) == FileCount(None, 0)
+    assert of(10_000, 100.0, 50, 8) == FileCount(1, 100)
+    assert of(10_000, 100.0, 350, 8) == FileCount(4, 100)
+    assert of(10_000, 100.0, 350_000, 8) == FileCount(8, 100)
+    assert of(10, 100.0, 3, 8) == FileCount(8, 1)
