@@ -24,6 +24,7 @@ import attrs
 from tests.campaign.outcome import Kind, Outcome
 from tests.campaign.power import syncs_for_nothing
 from tests.campaign.workers import COMMIT, read_queue
+from tests.killed import copy_as_killed
 from tests.plugins.batch.test_batch import element
 from tests.plugins.pop.popper import Consumer
 from tests.plugins.txn.peers import Peer, peer
@@ -70,7 +71,7 @@ async def fill(path: Path, image: Path, chance: random.Random) -> Sent:
             await anyio.sleep(0.01)
         is_crash = chance.random() < 0.5
         if is_crash:
-            await anyio.to_thread.run_sync(shutil.copytree, path, image)
+            await anyio.to_thread.run_sync(copy_as_killed, path, image)
     if not is_crash:
         await anyio.to_thread.run_sync(shutil.copytree, path, image)
     return sent

@@ -16,6 +16,7 @@ import attrs
 import orjson
 import pytest
 
+from tests.killed import copy_as_killed
 from tests.plugins.peer import Peer, peer, served
 from verniermq.kernel import (
     Command,
@@ -93,9 +94,9 @@ async def test_the_first_message_of_a_topic_is_acknowledged_when_the_topic_is_sa
                 await disk.is_syncing()
                 await client.sent("known", b"another")  # its answer would have come after that of the first
                 held = list(answers)
-                shutil.copytree(tmp_path / "store", tmp_path / "held")
+                copy_as_killed(tmp_path / "store", tmp_path / "held")
         answer = answers[0]
-        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+        copy_as_killed(tmp_path / "store", tmp_path / "killed")
 
     async with running_broker(tmp_path / "killed") as broker:
         after = broker.topics.find("orders")

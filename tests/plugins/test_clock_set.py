@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import anyio
 import orjson
 import pytest
 
+from tests.killed import copy_as_killed
 from tests.plugins.order.test_order import lock
 from tests.plugins.peer import Peer, peer, served
 from tests.plugins.pop.popper import Consumer, consumer
@@ -291,7 +291,7 @@ async def test_a_clock_set_years_ahead_while_no_broker_runs_deletes_nothing(
     async with served(store, clock, **ROOMY, **SMALL) as (broker, client):
         await fill(client, 3)
         await clock.jump(HOUR)
-        shutil.copytree(store, files)
+        copy_as_killed(store, files)
     if same_boot:
         await clock.set_by(YEARS)
     else:

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.killed import copy_as_killed
 from tests.plugins.peer import Peer, peer, served
 from verniermq.kernel import (
     Command,
@@ -206,7 +207,7 @@ async def test_a_stop_before_the_index_was_opened_after_a_crash_loses_no_key(
     async with served(tmp_path / "store", **settings) as (_, client):
         for number in range(20):
             await client.sent("orders", b"%d" % number, KEYS="k")
-        shutil.copytree(tmp_path / "store", tmp_path / "crashed")
+        copy_as_killed(tmp_path / "store", tmp_path / "crashed")
     with monkeypatch.context() as patch:
         patch.setattr(Plugin, "_run", lambda self: anyio.sleep_forever())  # the thread has not had its turn yet
         async with served(tmp_path / "crashed", **settings) as (_, client):

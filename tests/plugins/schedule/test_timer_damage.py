@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.killed import copy_as_killed
 from tests.plugins.peer import served
 from verniermq.plugins.schedule.timers.check import read_check
 from verniermq.plugins.schedule.timers.examine import examine
@@ -135,7 +136,7 @@ async def test_nothing_is_lost_or_comes_twice(
         await client.sent("orders", b"now")
         if stop == "killed":
             await until_noted(store)
-            shutil.copytree(store, tmp_path / "killed", copy_function=copy_with_holes)
+            copy_as_killed(store, tmp_path / "killed", copy_with_holes)
     store = tmp_path / "killed" if stop == "killed" else store
     assert list(examine(store, mend=False)) == []
     damage(file_of(store, what))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
 
+from tests.killed import copy_as_killed
 from tests.plugins.peer import served
 from verniermq.plugins.schedule.timers.check import TimerCheckpoint, backup_of, read_check
 from verniermq.plugins.schedule.timers.examine import examine
@@ -150,7 +150,7 @@ async def test_a_crash_after_weeks_in_which_nothing_waited_loses_nothing(
         with anyio.fail_after(30):
             while (noted := read_check(store / "config" / "timercheck")) is None or noted.queue_offset < 2:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
-        await anyio.to_thread.run_sync(shutil.copytree, store, killed)
+        await anyio.to_thread.run_sync(copy_as_killed, store, killed)
     for path, content in check.items():
         (killed / "config" / path.name).write_bytes(content)  # the new one was not written yet
 
