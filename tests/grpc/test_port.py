@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import hashlib
 import hmac
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import grpc
@@ -141,6 +144,17 @@ async def test_a_producer_ends_transactions_with_the_right_to_send_alone() -> No
             ended = await producer.call("EndTransaction", **end)
 
         assert (refused.status.code, ended.status.code) == (Code.UNAUTHORIZED, Code.OK)
+
+
+def test_a_broker_with_the_port_starts_without_the_client() -> None:
+    program = (
+        "import sys, verniermq.contrib.grpc.port, verniermq.contrib.grpc.neighbours;"
+        "print([name for name in sys.modules if name.startswith('verniermq.client.')])"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    parts = {name.rpartition(".")[2] for name in ast.literal_eval(said)}
+
+    assert parts <= {"receipt", "errors", "compression", "credentials", "java"}
 
 
 # --- whatever comes ------------------------------------------------------------------------
