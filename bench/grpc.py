@@ -1,14 +1,13 @@
-"""The plugin ``grpc`` under the official Java client, beside any other server of the same protocol.
+"""The plugin ``grpc`` under the official Java client, beside Apache's proxy 5.5.0 in local mode, in turns.
 
 ::
 
-    python bench/grpc.py                                  the plugin alone
-    python bench/grpc.py --against 127.0.0.1:8081         and, in turns, Apache's proxy that runs there
+    python bench/grpc.py                   both, into bench/results/grpc.json
+    python bench/grpc.py --alone           the plugin alone, and what the front costs
 
 Each round is one run of the client: it warms up, sends with ``--flight`` messages on their way, then consumes all of it
-with a push consumer. The other server has to run already and to have the topics ``bench-0``, ``bench-1``, … and the
-groups of the same names. Plain connections, bodies of 128 bytes. The last column is what our broker used of the
-processors for each call.
+with a push consumer. Plain connections, bodies of 128 bytes. Apache's proxy has a heap of 1 GiB and the options of its
+own start script. Memory is what all its processes have resident at the end, the name server's among them.
 """
 
 from __future__ import annotations
@@ -20,13 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 sys.path[0] = str(Path(__file__).parents[1])  # in the place of this folder, whose grpc.py is not gRPC's package
 
+from bench.sidebyside.brokers import ITS_OWN  # noqa: E402
+from tests.interop.grpc.apacheproxy import ApacheProxy, proxy_classpath  # noqa: E402
 from tests.interop.grpc.broker import GrpcBroker  # noqa: E402
 from tests.interop.grpc.clients import grpc_java  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results" / "grpc.json"
 
 
 def cpu_seconds(pid: int) -> float:
@@ -42,6 +46,40 @@ def resident_mib(pid: int) -> float:
     return 0.0
 
 
+class Side:
+    """One of the two, and its figures."""
+
+    def __init__(self, name: str, server: Any, started: float, pids: list[int]) -> None:
+        self.name, self.server, self.started, self.pids = name, server, started, pids
+        self.rounds: list[dict[str, Any]] = []
+        self._endpoint = server.endpoint
+
+    def run(self, number: int, count: int, flight: int, endpoint: str = "") -> None:
+        name = f"bench-{number}"
+        if isinstance(self.server, ApacheProxy):
+            self.server.make(name)
+        used = sum(map(cpu_seconds, self.pids))
+        figures = drive(endpoint or self._endpoint, name, count, flight)
+        # Sends, those of the warm-up among them, and acknowledgements; receives bring up to 32 messages each.
+        calls = 2 * count + max(count // 4, 500)
+        figures["cpu_us_per_call"] = (sum(map(cpu_seconds, self.pids)) - used) / calls * 1e6
+        self.rounds.append(figures)
+
+    def summary(self) -> dict[str, float]:
+        def middle(event: str, figure: str) -> float:
+            return statistics.median(one[event][figure] for one in self.rounds)
+
+        return {
+            "sends_per_s": round(middle("sends", "rate")),
+            "p50_ms": round(middle("sends", "p50_us") / 1000, 2),
+            "p99_ms": round(middle("sends", "p99_us") / 1000, 2),
+            "received_per_s": round(middle("receives", "rate")),
+            "cpu_us_per_call": round(statistics.median(one["cpu_us_per_call"] for one in self.rounds)),
+            "start_s": round(self.started, 2),
+            "memory_mib": round(sum(map(resident_mib, self.pids))),
+        }
+
+
 def drive(endpoint: str, name: str, count: int, flight: int) -> dict[str, Any]:
     """One run of the client: what it says of sends and receives."""
     options = {"endpoint": endpoint, "topic": name, "group": name, "count": count, "flight": flight, "tls": "false"}
@@ -50,43 +88,40 @@ def drive(endpoint: str, name: str, count: int, flight: int) -> dict[str, Any]:
     return {event.pop("event"): event for event in map(json.loads, done.stdout.splitlines())}
 
 
-def show(who: str, rounds: list[dict[str, Any]], extra: str = "") -> None:
-    def middle(event: str, figure: str) -> float:
-        return statistics.median(one[event][figure] for one in rounds)
+def start_plugin(stack: ExitStack, folder: Path) -> Side:
+    began = time.monotonic()
+    broker = stack.enter_context(GrpcBroker(folder))
+    assert broker.process is not None
+    return Side("verniermq", broker, time.monotonic() - began, [broker.process.pid])
 
-    print(
-        f"{who:<12} {middle('sends', 'rate'):9.0f} sends/s  p50 {middle('sends', 'p50_us') / 1000:7.2f} ms  "
-        f"p99 {middle('sends', 'p99_us') / 1000:7.2f} ms  {middle('receives', 'rate'):9.0f} received/s  {extra}"
-    )
+
+def start_apache(stack: ExitStack, folder: Path) -> Side:
+    proxy_classpath()
+    folder.mkdir()
+    began = time.monotonic()
+    proxy = stack.enter_context(ApacheProxy(folder, scale=ITS_OWN))
+    return Side("apache", proxy, time.monotonic() - began, proxy.pids)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", help="host:port of another server")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--flight", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    ours: list[dict[str, Any]] = []
-    theirs: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        began = time.monotonic()
-        with GrpcBroker(Path(folder)) as broker:
-            started = time.monotonic() - began
-            assert broker.process is not None
-            pid = broker.process.pid
-            used = cpu_seconds(pid)
-            for number in range(options.rounds):
-                ours.append(drive(broker.endpoint, f"bench-{number}", options.count, options.flight))
-                if options.against:
-                    theirs.append(drive(options.against, f"bench-{number}", options.count, options.flight))
-            # Sends, those of the warm-up among them, and acknowledgements; receives bring up to 32 messages each.
-            calls = options.rounds * (2 * options.count + max(options.count // 4, 500))
-            cost = (cpu_seconds(pid) - used) / calls * 1e6
-            extra = f"start {started:.2f} s  {resident_mib(pid):.0f} MiB  {cost:.0f} µs of CPU a call"
-    show("verniermq", ours, extra)
-    if theirs:
-        show("other", theirs)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        sides = [start_plugin(stack, Path(folder) / "verniermq")]
+        if not options.alone:
+            sides.append(start_apache(stack, Path(folder) / "apache"))
+        for number in range(options.rounds):
+            for side in sides:
+                side.run(number, options.count, options.flight)
+        figures = {side.name: side.summary() for side in sides}
+    for name, row in figures.items():
+        print(f"{name:<12} {'  '.join(f'{figure} {value}' for figure, value in row.items())}")
+    if not options.alone:
+        RESULTS.write_text(json.dumps({"options": vars(options), **figures}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

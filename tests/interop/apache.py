@@ -104,6 +104,12 @@ class ApacheBroker:
 
     def launch(self) -> ServerProcess:
         """Start the broker without waiting for it."""
+        conf = self.write_conf()
+        self._broker_process = self._run("org.apache.rocketmq.broker.BrokerStartup", self.scale.broker, conf)
+        return self._broker_process
+
+    def write_conf(self) -> Path:
+        """Write down the broker's properties, and make its store's folder."""
         conf = self.folder / "broker.conf"
         settings = {
             "brokerClusterName": "DefaultCluster",
@@ -123,8 +129,7 @@ class ApacheBroker:
         }
         conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self.store.mkdir(parents=True, exist_ok=True)
-        self._broker_process = self._run("org.apache.rocketmq.broker.BrokerStartup", self.scale.broker, conf)
-        return self._broker_process
+        return conf
 
     def stop(self) -> None:
         """Let the broker flush, say goodbye to the name server, and end."""
