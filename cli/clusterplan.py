@@ -7,6 +7,8 @@
     2        broker-a   1    --port + 10       DATA/broker-a-1     with --replicas 2
     3        broker-b   0    --port + 20       DATA/broker-b-0
 
+With ``--etcd`` the brokers of one name elect their master; their numbers are those of replicas, from 1 on.
+
 Ten ports for each: a broker listens on port - 2 for old Java clients too, and a master on port + 1 for its slaves.
 """
 
@@ -40,6 +42,7 @@ class ClusterPlan:
     port: int
     config: Path | None = None
     settings: tuple[str, ...] = ()
+    etcd: tuple[str, ...] = ()
     namesrv: str = ""
     """The address of the name server, once it listens."""
 
@@ -74,11 +77,13 @@ class ClusterMember:
 
     @property
     def role(self) -> str:
+        if self.plan.etcd:
+            return "replica"
         return "slave" if self.broker_id else "master"
 
     @property
     def title(self) -> str:
-        return f"{self.name}-{self.broker_id}"
+        return f"{self.name}-{self.broker_id + 1 if self.plan.etcd else self.broker_id}"
 
     @property
     def folder(self) -> Path:
@@ -100,18 +105,22 @@ class ClusterMember:
         """What goes over the file; our own last, since they make it this broker and no other."""
         given = self.plan.settings_of(self.number)
         own = (
-            f"broker.name={self.name}", f"broker.id={self.broker_id}", f"broker.port={self.port}",
-            f"broker.namesrv={self.plan.namesrv}", f"store.path={self.folder}",
+            f"broker.name={self.name}", f"broker.id={0 if self.plan.etcd else self.broker_id}",
+            f"broker.port={self.port}", f"broker.namesrv={self.plan.namesrv}", f"store.path={self.folder}",
         )  # fmt: skip
         if self.plan.replicas == 1:
             return (*given, *own)
         enabled = configuration_from(self.plan.config, None, given).plugins.enable
         with_ha = ",".join(dict.fromkeys([*enabled, "ha"]))
-        return (*given, *own, f"plugins.enable={with_ha}", f"plugins.ha.role={self._ha_role}")
+        return (*given, *own, f"plugins.enable={with_ha}", *self._ha_settings())
 
-    @property
-    def _ha_role(self) -> str:
-        return "slave" if self.broker_id else "sync_master"
+    def _ha_settings(self) -> list[str]:
+        if not self.plan.etcd:
+            return [f"plugins.ha.role={'slave' if self.broker_id else 'sync_master'}"]
+        return [
+            "plugins.ha.mode=failover", f"plugins.ha.replica={self.broker_id + 1}",
+            f"plugins.ha.replicas={self.plan.replicas}", f"plugins.ha.etcd={','.join(self.plan.etcd)}",
+        ]  # fmt: skip
 
     def configuration(self) -> Configuration:
         """

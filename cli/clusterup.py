@@ -62,11 +62,25 @@ class Running:
     is_told: bool = False
     """Whether it was said that it is gone."""
 
-    @property
-    def facts(self) -> dict[str, Any]:
+    def is_registered(self, server: NameServer) -> bool:
+        """Whether clients would find it, and a master of its name."""
+        members = server.table.members(self.member.name)
+        return 0 in members and any(member.address == self.address for member in members.values())
+
+    def is_master(self, server: NameServer) -> bool:
+        """By settings, or elected last."""
+        if self.member.role != "replica":
+            return self.member.role == "master"
+        master = server.table.members(self.member.name).get(0)
+        return master is not None and master.address == self.address
+
+    def role(self, server: NameServer) -> str:
+        return "master" if self.is_master(server) else "slave"
+
+    def facts(self, server: NameServer) -> dict[str, Any]:
         member = self.member
         return {
-            "broker": member.name, "id": member.broker_id, "role": member.role, "address": self.address,
+            "broker": member.name, "id": member.broker_id, "role": self.role(server), "address": self.address,
             "pid": self.process.pid, "store": str(member.folder), "log": str(member.log),
         }  # fmt: skip
 
@@ -90,6 +104,10 @@ class Running:
     help="How many copies of each log: with 2, every broker has a slave, and a send waits until it has the message.",
 )  # fmt: skip
 @click.option(
+    "--etcd", multiple=True, metavar="URL",
+    help="A server of etcd, such as http://127.0.0.1:2379: the copies elect their master through it. May be repeated.",
+)  # fmt: skip
+@click.option(
     "--data", type=click.Path(path_type=Path, file_okay=False), default=Path("cluster"), show_default=True,
     help="Where their stores and logs go; kept when the cluster stops.",
 )  # fmt: skip
@@ -107,7 +125,7 @@ class Running:
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON when all are ready.")
 def up(
-    brokers: int, replicas: int, data: Path, port: int, namesrv_port: int, config: Path | None,
+    brokers: int, replicas: int, etcd: tuple[str, ...], data: Path, port: int, namesrv_port: int, config: Path | None,
     settings: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Start a cluster on this machine: brokers, each a process, under one name server. Ctrl-C stops all of it.
@@ -119,6 +137,7 @@ def up(
     \b
     verniermq cluster up                 three brokers, name server on 9876
     verniermq cluster up --replicas 2    each with a slave
+    verniermq cluster up --brokers 1 --replicas 3 --etcd http://127.0.0.1:2379
     verniermq cluster up --set plugins.enable=default,http \\
       --set plugins.http.listen=127.0.0.1:808{number}
 
@@ -126,7 +145,9 @@ def up(
     verniermq topic create orders        elsewhere: queues on every broker
     verniermq cluster                    who is there, and how busy
     """
-    plan = ClusterPlan(brokers, replicas, data.resolve(), port, config, settings)
+    if etcd and replicas == 1:
+        raise click.UsageError("--etcd is for copies that elect their master: say --replicas 2 or more")
+    plan = ClusterPlan(brokers, replicas, data.resolve(), port, config, settings, etcd)
     common = plan.common()
     set_up_logging("WARNING", common.log.format)
     anyio.run(_run, plan, common, namesrv_port, as_json, backend_options=backend_options())
@@ -152,13 +173,13 @@ async def _run(plan: ClusterPlan, configuration: Configuration, namesrv_port: in
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run)
                 tasks.start_soon(_stop_on_signal, signals, tasks.cancel_scope)
-                for role in ("master", "slave"):  # a slave asks for its master when it starts
+                for role in ("master", "slave", "replica"):  # a slave asks for its master when it starts
                     cluster.extend(_start(member) for member in members if member.role == role)
                     await _wait_until_ready(cluster, server)
                 async with Peers(tls=lambda: outgoing) as peers:
-                    await _wait_until_followed(cluster, peers, plan.replicas - 1)
+                    await _wait_until_followed(cluster, server, peers, plan.replicas - 1)
                 cluster.sort(key=lambda running: running.member.number)
-                _say_ready(plan, cluster, time.perf_counter() - started, as_json)
+                _say_ready(plan, cluster, server, time.perf_counter() - started, as_json)
                 await _watch(cluster)
         except* VernierMQError as group:
             raise group.exceptions[0] from None
@@ -166,7 +187,7 @@ async def _run(plan: ClusterPlan, configuration: Configuration, namesrv_port: in
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(_kill_on_signal, signals, cluster)
-                    await _stop(cluster)
+                    await _stop(cluster, server)
                     tasks.cancel_scope.cancel()
                 await server.stop()
 
@@ -190,46 +211,44 @@ async def _wait_until_ready(cluster: list[Running], server: NameServer) -> None:
     """
     waiting = list(cluster)
     while waiting:
-        waiting = [
-            running
-            for running in waiting
-            if not running.is_ready() or running.member.broker_id not in server.table.members(running.member.name)
-        ]
+        waiting = [running for running in waiting if not running.is_ready() or not running.is_registered(server)]
         await anyio.sleep(LOOK_SECONDS)
 
 
-async def _wait_until_followed(cluster: list[Running], peers: Peers, slaves: int) -> None:
+async def _wait_until_followed(cluster: list[Running], server: NameServer, peers: Peers, slaves: int) -> None:
     """Until each master has its slaves: the first send would have to do without them.
 
     Raises:
         MemberEnded: one of them will not.
     """
-    waiting = [running for running in cluster if slaves and running.member.role == "master"]
-    while waiting:
+    names = sorted({running.member.name for running in cluster}) if slaves else []
+    while names:
         for running in cluster:
             running.is_ready()
-        try:
-            answer = await peers.ask(waiting[0].address, Command.request(RequestCode.GET_BROKER_HA_STATUS))
-        except RemotingError as error:
-            click.echo(f"whether slaves follow {waiting[0].member.title} is not known: {error}", err=True)
-            return
-        status = parse_answer(answer.body, waiting[0].address, "GET_BROKER_HA_STATUS")
-        if status.get("inSyncSlaveNums", 0) >= slaves:
-            waiting.pop(0)
-        else:
-            await anyio.sleep(LOOK_SECONDS)
+        master = server.table.members(names[0]).get(0)
+        if master is not None:
+            try:
+                answer = await peers.ask(master.address, Command.request(RequestCode.GET_BROKER_HA_STATUS))
+            except RemotingError as error:
+                click.echo(f"whether slaves follow {names[0]} is not known: {error}", err=True)
+                return
+            status = parse_answer(answer.body, master.address, "GET_BROKER_HA_STATUS")
+            if status.get("inSyncSlaveNums", 0) >= slaves:
+                names.pop(0)
+                continue
+        await anyio.sleep(LOOK_SECONDS)
 
 
-def _say_ready(plan: ClusterPlan, cluster: list[Running], seconds: float, as_json: bool) -> None:
+def _say_ready(plan: ClusterPlan, cluster: list[Running], server: NameServer, seconds: float, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"namesrv": plan.namesrv, "brokers": [running.facts for running in cluster]}))
+        click.echo(json.dumps({"namesrv": plan.namesrv, "brokers": [running.facts(server) for running in cluster]}))
         return
     click.echo(
         f"{len(cluster)} brokers are ready after {seconds:.2f} s; clients use the name server {plan.namesrv}\n"
         f"stores and logs are in {plan.data}"
     )
     rows = [
-        [running.member.title, running.member.role, running.address, str(running.process.pid)] for running in cluster
+        [running.member.title, running.role(server), running.address, str(running.process.pid)] for running in cluster
     ]
     table(["broker", "role", "address", "pid"], rows)
     click.echo(
@@ -257,14 +276,19 @@ async def _watch(cluster: list[Running]) -> None:
         await anyio.sleep(0.2)
 
 
-async def _stop(cluster: list[Running]) -> None:
-    """In order: who takes messages first, whom they go to afterwards."""
-    for role in ("master", "slave"):
-        ending = [running for running in cluster if running.member.role == role and running.process.poll() is None]
-        for running in ending:
+async def _stop(cluster: list[Running], server: NameServer) -> None:
+    """In order: who takes messages first, whom they go to afterwards. Where a master is elected, it is the last: the
+    others would only elect another one.
+    """
+    masters = [running for running in cluster if running.is_master(server)]
+    others = [running for running in cluster if running not in masters]
+    elects = any(running.member.role == "replica" for running in cluster)
+    for ending in (others, masters) if elects else (masters, others):
+        left = [running for running in ending if running.process.poll() is None]
+        for running in left:
             running.process.terminate()
-        while ending:
-            ending = [running for running in ending if running.process.poll() is None]
+        while left:
+            left = [running for running in left if running.process.poll() is None]
             await anyio.sleep(LOOK_SECONDS)
     for running in cluster:
         running.member.ready_file.unlink(missing_ok=True)

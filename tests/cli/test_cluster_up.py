@@ -17,9 +17,11 @@ import anyio
 import attrs
 import pytest
 
+from tests.plugins.ha.gateway import running_gateway
 from verniermq.cli.clusterplan import ClusterPlan
-from verniermq.client import Message, Producer, SendStatus
+from verniermq.client import Message, Producer, SendResult, SendStatus
 from verniermq.client.admin import Admin
+from verniermq.kernel import VernierMQError
 from verniermq.testing import SMALL
 
 PATIENCE = 60.0
@@ -136,6 +138,37 @@ def test_with_replicas_a_slave_has_what_was_sent_and_a_killed_broker_is_told(tmp
         assert b"orders" in theirs
 
 
+async def test_with_etcd_copies_elect_their_master_and_another_one_when_it_is_killed(tmp_path: Path) -> None:
+    async with running_gateway() as etcd:
+        process = up(tmp_path / "data", "--json", "--brokers", "1", "--replicas", "3", "--etcd", etcd.url)
+        try:
+            assert process.stdout is not None
+            facts = json.loads(await anyio.to_thread.run_sync(process.stdout.readline))
+            masters = [broker["pid"] for broker in facts["brokers"] if broker["role"] == "master"]
+            sent = await send(facts["namesrv"], 3)
+            async with Producer("p", namesrv=facts["namesrv"]) as producer:
+                os.kill(masters[0], signal.SIGKILL)
+                after = await sent_in_the_end(producer, Message("orders", b"3"))
+        finally:
+            process.send_signal(signal.SIGINT)
+            await anyio.to_thread.run_sync(lambda: process.communicate(timeout=PATIENCE))
+
+        assert (len(masters), len(facts["brokers"])) == (1, 3)
+        assert sent == [("broker-a", SendStatus.SEND_OK)] * 3
+        assert after.status is SendStatus.SEND_OK
+        assert process.returncode == 0
+
+
+async def sent_in_the_end(producer: Producer, message: Message) -> SendResult:
+    """Once there is a master again."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            try:
+                return await producer.send(message)
+            except VernierMQError:
+                await anyio.sleep(0.1)
+
+
 def test_brokers_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:
     with running(tmp_path / "data", "--brokers", "2") as cluster:
         cluster.process.kill()
@@ -162,6 +195,7 @@ def test_a_broker_that_cannot_start_is_told_with_the_end_of_its_log(tmp_path: Pa
         (["--set", "store.flsh=sync"], "[store] has no setting 'flsh'"),
         (["--config", "nowhere.toml"], "nowhere.toml: there is no such file"),
         (["--brokers", "27"], "27 is not in the range 1<=x<=26"),
+        (["--etcd", "http://127.0.0.1:2379"], "say --replicas 2 or more"),
     ],
 )
 def test_what_does_not_fit_is_one_line_before_anything_starts(tmp_path: Path, options: list[str], said: str) -> None:
@@ -174,7 +208,7 @@ def test_what_does_not_fit_is_one_line_before_anything_starts(tmp_path: Path, op
 
 def test_each_broker_has_ports_a_folder_and_numbers_of_its_own(tmp_path: Path) -> None:
     settings = ("plugins.http.listen=127.0.0.1:808{number}",)
-    members = ClusterPlan(2, 2, tmp_path, 10911, None, settings, "127.0.0.1:9876").members()
+    members = ClusterPlan(2, 2, tmp_path, 10911, None, settings, namesrv="127.0.0.1:9876").members()
 
     assert [(member.title, member.port, member.role) for member in members] == [
         ("broker-a-0", 10911, "master"), ("broker-a-1", 10921, "slave"),
