@@ -14,13 +14,17 @@ When our standard input ends, because the parent did, the broker ends too: no te
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
+import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 import anyio
-import anyio.to_thread
 import attrs
 import orjson
 from anyio.abc import ObjectReceiveStream
@@ -36,10 +40,14 @@ STOP: Final = ("stop", "")
 
 async def run_for_tests(configuration: Configuration) -> None:
     clock = MovableClock()
-    sending, lines = anyio.create_memory_object_stream[str](16)
-    async with anyio.create_task_group() as tasks:
-        # The thread that reads cannot be cancelled; it ends with the process, which then has no reason to wait.
-        tasks.start_soon(_read_lines, sending.send)
+    sending, lines = anyio.create_memory_object_stream[str](math.inf)
+    loop = asyncio.get_running_loop()
+
+    def send(line: str) -> None:
+        loop.call_soon_threadsafe(sending.send_nowait, line)
+
+    threading.Thread(target=_read_lines, args=(send,), daemon=True).start()
+    with sending, lines:
         again = True
         while again:
             async with Broker(configuration, clock) as broker:
@@ -49,7 +57,6 @@ async def run_for_tests(configuration: Configuration) -> None:
                 configuration = _same_ports(configuration, broker)
             if again:
                 shutil.rmtree(configuration.store.path)
-        tasks.cancel_scope.cancel()
 
 
 async def _obey(lines: ObjectReceiveStream[str], clock: MovableClock) -> bool:
@@ -81,12 +88,20 @@ def _same_ports(configuration: Configuration, broker: Broker) -> Configuration:
     )
 
 
-async def _read_lines(send: Callable[[str], Any]) -> None:
-    while True:
-        line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
-        await send(line)
-        if line.strip() in STOP:
-            return  # one more read would keep the process until the parent closes our standard input
+def _read_lines(send: Callable[[str], Any]) -> None:
+    """In a thread that nothing waits for: a broker that cannot start ends at once, whether or not its parent does.
+
+    Read past Python's own buffer, whose lock a thread must not hold when the process ends.
+    """
+    rest = b""
+    with contextlib.suppress(RuntimeError):  # the loop is closed: there is no broker any more
+        while data := os.read(sys.stdin.fileno(), 4096):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                send(line.decode(errors="replace"))
+                if line.strip() == b"stop":
+                    return
+        send("")
 
 
 def _say(data: dict[str, Any]) -> None:

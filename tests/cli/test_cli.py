@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -257,6 +258,25 @@ def test_a_broker_for_tests_ends_when_it_is_told_to_though_its_input_stays_open(
         process.stdin.flush()
 
         assert process.wait(60) == 0
+
+
+def test_a_broker_for_tests_that_cannot_start_ends_though_its_input_stays_open(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = ["broker", "--for-tests", "--port", "0", "--namesrv-port", "0", "--store", str(tmp_path / "store")]
+        command += ["--set", "plugins.enable=default,ha", "--set", f"plugins.ha.port={port}"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "verniermq.cli", *command],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            try:
+                code = process.wait(60)
+            finally:
+                process.kill()
+
+            assert code != 0
+            assert process.stderr is not None
+            assert port in process.stderr.read()
 
 
 def test_every_help_fits_into_80_columns_and_says_what_each_option_is() -> None:
