@@ -30,6 +30,7 @@ from verniermq.plugins.ha.coordinator import CoordinatorTrouble, Snapshot
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.protocol.peers import Peers
 from verniermq.testing import BrokerProcess
+from verniermq.testing.ports import held_port
 
 TOPIC = "orders"
 QUEUES = 4
@@ -69,8 +70,9 @@ class Group:
                 "broker.namesrv": f'["{self.names.namesrv}"]', "store.segment_size": "1MiB",
                 "store.max_message_size": "64KiB", "store.flush": flush, "log.level": "info",
             }  # fmt: skip
-            arguments = [f"--set={key}={value}" for key, value in settings.items()]
-            self.replicas[number] = BrokerProcess(self.folder / str(number), arguments)
+            process = self.replicas[number] = BrokerProcess(self.folder / str(number), [])
+            settings["plugins.ha.port"] = held_port(process)
+            process.arguments.extend(f"--set={key}={value}" for key, value in settings.items())
 
     def start(self, number: int) -> None:
         self.replicas[number].start()
