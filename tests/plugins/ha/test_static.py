@@ -119,7 +119,7 @@ async def test_offsets_that_consumers_committed_to_the_slave_stay_until_the_mast
 
 
 async def test_a_sync_master_says_what_its_slaves_have(tmp_path: Path) -> None:
-    async with running_master(tmp_path / "master", "sync_master", plugins__ha__timeout="200ms") as master:
+    async with running_master(tmp_path / "master", "sync_master", plugins__ha__timeout="30s") as master:
         assert await send(master, 1) == [SendStatus.SLAVE_NOT_AVAILABLE]
         assert await send(master, 1, wait=False) == [OK]
         async with running_slave(tmp_path / "slave", master) as slave:
