@@ -1,7 +1,8 @@
 """``python -m tests.repeats``: run the timed tests again and again, and keep a record from which the next run goes on.
 
-The record is a line per session: the commit, the file, how often each of its tests ran, and which failed. A file whose
-content changed begins anew.
+The record has a line per file: how often its tests ran since the file changed, in how many seconds, at which commit and
+day last, and which failed. Failures of an earlier content stay, so that the record tells what was mended. The file with
+the least seconds to go comes first.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ import tempfile
 import time
 import xml.etree.ElementTree as xml
 from collections import Counter
+from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
 from tests.repeats.timed import ROOT, timed_tests
 
-RECORD: Final = ROOT / "build" / "repeats.jsonl"
+RECORD: Final = ROOT / "bench" / "results" / "repeats.json"
 TIMES: Final = 10
 """Runs of each test in one session, at most; so many tests that it is rather 100 runs together have fewer."""
 FRESH: Final = frozenset({"tests/adapters/test_django.py", "tests/celery/test_worker.py"})
 """They move the time of a broker that the session shares, and wait for what is due by the wall: once a session."""
 SESSION_SECONDS: Final = 1800
+Record: TypeAlias = dict[str, dict[str, Any]]
 _AGAIN: Final = re.compile(r"\[again\d+\]$|-again\d+|again\d+-")
 
 
@@ -36,16 +39,40 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def read(record: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+def read(record: Path) -> Record:
+    found: Record = json.loads(record.read_text()) if record.exists() else {}
+    return found
 
 
-def runs_so_far(lines: list[dict[str, Any]], files: list[Path]) -> dict[Path, int]:
-    """How often each file's tests ran since the file changed last."""
-    done: Counter[tuple[str, str]] = Counter()
-    for line in lines:
-        done[line["file"], line["digest"]] += line["times"]
-    return {path: done[path.relative_to(ROOT).as_posix(), digest(path)] for path in files}
+def write(record: Path, files: Record) -> None:
+    """A line per file, so that a change of one shows as one line."""
+    lines = (f"{json.dumps(name)}: {json.dumps(files[name])}" for name in sorted(files))
+    record.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def known(files: Record, path: Path) -> dict[str, Any]:
+    """What the record has of a file; its runs count only for the content that it has now."""
+    line = files.get(path.relative_to(ROOT).as_posix(), {})
+    if line.get("digest") == digest(path):
+        return line
+    return {"digest": digest(path), "runs": 0, "seconds": 0, "failed": line.get("failed", {})}
+
+
+def add(files: Record, path: Path, ran: dict[str, Any]) -> None:
+    """Put a session's runs and failures to those of its file; ``name at commit`` → how many runs failed."""
+    line = known(files, path)
+    failed = Counter(line["failed"])
+    failed.update({f"{name} at {ran['commit']}": count for name, count in ran["failed"].items()})
+    files[path.relative_to(ROOT).as_posix()] = {
+        "digest": line["digest"], "runs": line["runs"] + ran["times"], "seconds": line["seconds"] + ran["seconds"],
+        "tests": ran["tests"] // ran["times"], "date": date.today().isoformat(), "commit": ran["commit"],
+        "failed": dict(failed),
+    }  # fmt: skip
+
+
+def cost(line: dict[str, Any], rounds: int) -> float:
+    """The seconds that are missing to all rounds; of a file that never ran they are not known: 0."""
+    return line["seconds"] / line["runs"] * (rounds - line["runs"]) if line["runs"] else 0
 
 
 def times_of(path: Path, names: list[str]) -> int:
@@ -74,8 +101,8 @@ def session(path: Path, names: list[str], times: int) -> dict[str, Any]:
     if failed:
         click.echo(output[-20000:])
     return {
-        "file": path.relative_to(ROOT).as_posix(), "digest": digest(path), "times": times, "tests": len(cases),
-        "failed": dict(failed), "seconds": round(time.monotonic() - began), "commit": _commit(),
+        "times": times, "tests": len(cases), "failed": dict(failed), "seconds": round(time.monotonic() - began, 1),
+        "commit": _commit(),
     }  # fmt: skip
 
 
@@ -97,24 +124,28 @@ def main(minutes: float, rounds: int, only: str, record: Path, only_list: bool) 
             click.echo(f"{len(names):4} {path.relative_to(ROOT)}")
         click.echo(f"{sum(map(len, found.values()))} tests in {len(found)} files")
         return
-    record.parent.mkdir(exist_ok=True)
     deadline = time.monotonic() + minutes * 60
-    done = runs_so_far(read(record), list(found))
-    while (left := [path for path in found if done[path] < rounds]) and time.monotonic() < deadline:
-        path = min(left, key=done.__getitem__)
-        line = session(path, found[path], min(times_of(path, found[path]), rounds - done[path]))
-        with record.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        done[path] += line["times"]
-    show(read(record), done, rounds)
+    while time.monotonic() < deadline:
+        files = read(record)
+        left = [path for path in found if known(files, path)["runs"] < rounds]
+        if not left:
+            break
+        path = min(left, key=lambda path: cost(known(files, path), rounds))
+        so_far = known(files, path)["runs"]
+        ran = session(path, found[path], min(times_of(path, found[path]), rounds - so_far) if so_far else 1)
+        files = read(record)  # another process may have written meanwhile
+        add(files, path, ran)
+        write(record, files)
+    show(read(record), list(found), rounds)
 
 
-def show(lines: list[dict[str, Any]], done: dict[Path, int], rounds: int) -> None:
-    whole = sum(count >= rounds for count in done.values())
-    click.echo(f"{whole} of {len(done)} files have run {rounds} times; the least often run: {min(done.values())} times")
-    for line in lines:
-        for name, count in line["failed"].items():
-            click.echo(f"failed {count} of {line['times']} at {line['commit']}: {line['file']}::{name}")
+def show(files: Record, found: list[Path], rounds: int) -> None:
+    done = [known(files, path)["runs"] for path in found]
+    whole = sum(count >= rounds for count in done)
+    click.echo(f"{whole} of {len(done)} files have run {rounds} times; the least often run: {min(done)} times")
+    for path in found:
+        for name, count in known(files, path)["failed"].items():
+            click.echo(f"failed {count} times: {path.relative_to(ROOT)}::{name}")
 
 
 if __name__ == "__main__":

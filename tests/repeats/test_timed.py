@@ -65,11 +65,24 @@ def test_a_session_says_how_often_a_test_ran_and_which_failed() -> None:
     assert (line["tests"], line["failed"]) == (8, {"test_every_second_time": 2})
 
 
-def test_a_file_that_changed_begins_anew(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_add_up_and_a_file_that_changed_begins_anew(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeats, "ROOT", timed.ROOT)
-    line = {"file": "tests/test_sample.py", "digest": repeats.digest(sample), "times": 10}
-    assert repeats.runs_so_far([line, line], [sample]) == {sample: 20}
+    record = sample.parent / "record.json"
+    ran = {"times": 10, "tests": 30, "failed": {"test_by_the_clock": 1}, "seconds": 2.5, "commit": "abc"}
+    for _ in range(2):
+        files = repeats.read(record)
+        repeats.add(files, sample, ran)
+        repeats.write(record, files)
+    line = repeats.known(repeats.read(record), sample)
+    assert (line["runs"], line["seconds"], line["tests"]) == (20, 5.0, 3)
 
     sample.write_text(SAMPLE + "\n")
 
-    assert repeats.runs_so_far([line, line], [sample]) == {sample: 0}
+    line = repeats.known(repeats.read(record), sample)
+    assert (line["runs"], line["failed"]) == (0, {"test_by_the_clock at abc": 2})
+
+
+def test_the_cheapest_file_goes_first_and_one_that_never_ran_before_it() -> None:
+    never, cheap, dear = ({"runs": runs, "seconds": seconds} for runs, seconds in [(0, 0), (10, 1.0), (90, 180.0)])
+
+    assert repeats.cost(never, 100) < repeats.cost(cheap, 100) < repeats.cost(dear, 100)
