@@ -25,7 +25,8 @@ BATCH_SECONDS = 120.0
 class Runner:
     """Rounds of some kinds, one after the other, each with an equal share of the time."""
 
-    results_path: Path
+    results: Path
+    """The folder of the files of results."""
     keep: Path | None = None
     """Where the files of failed rounds are kept."""
     done: dict[str, Outcome] = attrs.field(factory=dict)
@@ -33,8 +34,8 @@ class Runner:
 
     def run(self, kind: Kind, seconds: float, seed: int | None) -> None:
         whole = self.done.setdefault(kind.name, Outcome(rounds=0))
-        deadline = time.monotonic() + seconds
-        number = seed if seed is not None else results.next_seed(kind.name, self.results_path)
+        deadline, path = time.monotonic() + seconds, self.results / kind.record
+        number = seed if seed is not None else results.next_seed(kind.name, path)
         while True:
             first, began, batch = number, time.monotonic(), Outcome(rounds=0)
             try:
@@ -49,7 +50,7 @@ class Runner:
                 return
             line = results.line_of(kind.name, first, number - 1, batch, time.monotonic() - began)
             if seed is None:
-                results.append(line, self.results_path)
+                results.append(line, path)
             whole.add(batch)
             if seed is not None or time.monotonic() > deadline:
                 return
@@ -87,7 +88,11 @@ class Runner:
 @click.option("--kinds", default="all", help="Which, separated by commas.")
 @click.option("--seed", type=int, help="One round with this seed for each kind; nothing is written down.")
 @click.option(
-    "--results", "path", type=click.Path(path_type=Path), default=results.RESULTS, help="The file of results."
+    "--results",
+    "path",
+    type=click.Path(path_type=Path),
+    default=results.RESULTS,
+    help="The folder of the files of results.",
 )
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the files of failed rounds there.")
 @click.option("--list", "only_list", is_flag=True, help="Say which kinds there are.")

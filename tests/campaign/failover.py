@@ -35,6 +35,10 @@ from verniermq.testing.ports import held_port
 TOPIC = "orders"
 QUEUES = 4
 PATIENCE = 90.0
+STRIKES = (12, 20)
+"""Least and most blows of one life; each of them is a round."""
+PAUSES, PAUSE_WEIGHTS = ((0.5, 4.0), (4.0, 15.0), (15.0, 60.0)), (16, 3, 1)
+"""For how long a process is stopped (SIGSTOP), in seconds, and how often."""
 
 
 @attrs.define(eq=False)
@@ -210,7 +214,7 @@ class Nemesis:
         other = chance.choice([number for number in self.group.replicas if number != master])
         self.outcome.notes[kind] += 1
         self.outcome.rounds += 1
-        away = chance.uniform(0.0, 4.0)
+        away = chance.uniform(0.0, 2.0)
         if kind == "kill etcd":
             server = chance.choice(self.group.etcd.servers)
             server.kill()
@@ -226,7 +230,7 @@ class Nemesis:
         elif kind.startswith("pause"):
             number = master if kind == "pause master" else other
             self.group.pause(number)
-            await anyio.sleep(chance.uniform(0.5, 8.0))
+            await anyio.sleep(chance.uniform(*chance.choices(PAUSES, PAUSE_WEIGHTS)[0]))
             self.group.resume(number)
         else:
             numbers = {
@@ -239,7 +243,7 @@ class Nemesis:
                 life = f"life{chance.randrange(1 << 30)}" if kind == "new life" else ""
                 start = partial(self.group.start_as_another, life=life) if life else self.group.start
                 await anyio.to_thread.run_sync(start, number)
-        await anyio.sleep(chance.uniform(0.2, 4.0))
+        await anyio.sleep(chance.uniform(0.1, 1.5))
 
 
 # --- what must be so at the end ------------------------------------------------------------
@@ -311,8 +315,9 @@ def compare_logs(group: Group, outcome: Outcome) -> None:
         )
 
 
-async def live(seed: int, folder: Path, strikes: int | None = None, servers: int = 1) -> Outcome:
+async def live(seed: int, folder: Path, strikes: int | None = None, servers: int | None = None) -> Outcome:
     chance = random.Random(seed)
+    servers = servers or chance.choice((1, 3))
     outcome = Outcome(rounds=0)
     names = BrokerProcess(folder / "names", ["--set=broker.name=names"])
     with EtcdCluster(folder, servers) as cluster:
@@ -332,7 +337,7 @@ async def live(seed: int, folder: Path, strikes: int | None = None, servers: int
                 for number in group.replicas:
                     tasks.start_soon(history.read, group, number)
                 await anyio.sleep(2)
-                for _ in range(strikes or chance.randrange(4, 8)):
+                for _ in range(strikes or chance.randint(*STRIKES)):
                     await nemesis.strike()
                 await anyio.sleep(3)
                 history.over = True
@@ -365,4 +370,5 @@ KIND = Kind(
     "reads",
     "Whichever replicas and etcd are killed or paused, what was acknowledged or read stays, the same everywhere.",
     run,
+    "failover.jsonl",
 )

@@ -76,3 +76,5 @@ class Kind:
     Raises:
         Skipped: this machine does not allow it.
     """
+    record: str = "campaign.jsonl"
+    """The file in ``bench/results`` that its rounds are appended to."""

@@ -69,11 +69,17 @@ def markdown(lines: list[dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
+def on_record() -> list[dict[str, Any]]:
+    """All lines of all kinds."""
+    files = sorted({kind.record for kind in KINDS.values()})
+    return [line for name in files for line in results.read(results.RESULTS / name)]
+
+
 def write(page: Path = PAGE) -> None:
     """Put the table into the page, in the place of the old one."""
     head, _, rest = page.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n\n{markdown(results.read())}\n\n{END}{tail}")
+    page.write_text(f"{head}{BEGIN}\n\n{markdown(on_record())}\n\n{END}{tail}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import orjson
 from tests.campaign.outcome import Failure, Outcome
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "bench" / "results" / "campaign.jsonl"
+RESULTS = ROOT / "bench" / "results"
 MOST_FAILURES = 5
 """Kept in a line; their number is always right."""
 
@@ -65,19 +65,19 @@ def _one_line(text: str) -> str:
     return re.sub(r'"/[^"\s]*/([^/"\s]+)"', r'"\1"', text)[:300]
 
 
-def append(line: dict[str, Any], path: Path = RESULTS) -> None:
+def append(line: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(orjson.dumps(line) + b"\n")
 
 
-def read(path: Path = RESULTS) -> list[dict[str, Any]]:
+def read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [orjson.loads(text) for text in path.read_bytes().splitlines() if text.strip()]
 
 
-def next_seed(kind: str, path: Path = RESULTS) -> int:
+def next_seed(kind: str, path: Path) -> int:
     """The first seed that no run has tried yet."""
     return 1 + max((line["seeds"][1] for line in read(path) if line["kind"] == kind), default=0)
 

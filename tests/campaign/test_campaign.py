@@ -116,4 +116,4 @@ def test_the_table_fits_a_terminal() -> None:
 def test_the_page_shows_the_results_that_are_on_record() -> None:
     page = report.PAGE.read_text()
 
-    assert report.markdown(results.read()) in page, "renew it: .venv/bin/python -m tests.campaign.report"
+    assert report.markdown(report.on_record()) in page, "renew it: .venv/bin/python -m tests.campaign.report"
