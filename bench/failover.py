@@ -24,8 +24,9 @@ import anyio.to_thread
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.campaign.etcd import EtcdCluster
-from tests.campaign.failover import Group, History
+from tests.campaign.history import History
 from tests.campaign.outcome import Outcome
+from tests.campaign.replicas import Group
 from verniermq.kernel import Command, RequestCode
 from verniermq.plugins.ha.coordinator import Snapshot
 from verniermq.plugins.ha.etcd import Etcd
@@ -84,9 +85,7 @@ async def measure(rounds: int, folder: Path) -> dict[str, list[tuple[float, floa
             failed = sum(sent.outcome != "ok" for sent in history.sent)
             print(f"{len(history.sent)} sends, {failed} of them not acknowledged at the first try")
         finally:
-            for number, process in group.replicas.items():
-                group.resume(number)
-                process.kill()
+            group.end()
             names.kill()
     return found
 

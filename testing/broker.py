@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -83,6 +83,8 @@ class BrokerProcess:
 
     store: Path
     arguments: list[str]
+    within: Sequence[str] = ()
+    """The command through which it is started, such as ``ip netns exec a``; it must become the broker's process."""
     broker: str = attrs.field(default="", init=False)
     """Its address, ``host:port``."""
     namesrv: str = attrs.field(default="", init=False)
@@ -107,7 +109,7 @@ class BrokerProcess:
         ports = [address.rpartition(":")[2] or str(held_port(self)) for address in (self.broker, self.namesrv)]
         small = [f"--set={key}={value}" for key, value in SMALL.items() if not key.endswith("port")]
         command = [
-            sys.executable, "-m", "verniermq.cli", "broker", "--for-tests", "--store", str(self.store),
+            *self.within, sys.executable, "-m", "verniermq.cli", "broker", "--for-tests", "--store", str(self.store),
             "--port", ports[0], "--namesrv-port", ports[1], "--set=broker.vip_port=false", *small, *self.arguments,
         ]  # fmt: skip
         self.log.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.campaign import access, corruption, disk, failover, fuzz, hostile, kill, power, soak, tables
+from tests.campaign import access, corruption, disk, failover, fuzz, hostile, kill, network, power, soak, tables
 from tests.campaign.outcome import Kind
 
 KINDS: dict[str, Kind] = {
@@ -17,6 +17,7 @@ KINDS: dict[str, Kind] = {
         access.KIND,
         soak.KIND,
         failover.KIND,
+        network.KIND,
         tables.KIND,
     )
 }
