@@ -58,7 +58,7 @@ class Marks:
                 mark = marks[key] = QueueMark()
             # Of a run too the first one tells: a run is announced when it is stored, and recovery makes none.
             if part.queue_offset >= mark.high:
-                count = len(part) if isinstance(part, Run) else 1
+                count = part.count
                 mark.high = part.newest_queue_offset + 1
                 mark.messages += count
                 mark.bytes += part.size

@@ -33,6 +33,7 @@ from shutil import rmtree
 
 from verniermq.kernel.commitlog.mapped import file_name, file_starts, write_all, zero_from
 from verniermq.kernel.commitlog.record import topic_field
+from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.dispatch.queuefiles import QueueFiles
 from verniermq.kernel.dispatch.run import Run
 
@@ -145,11 +146,12 @@ class ConsumeQueue:
 
     # --- writing ---------------------------------------------------------------------------
 
-    def append(self, commit_log_offset: int, size: int, tags_code: int) -> None:
+    def append(self, event: DispatchEvent) -> None:
         """Add the entry of the message that is next."""
-        self.tail += ENTRY.pack(commit_log_offset, size, tags_code)
+        offset, size = event.commit_log_offset, event.size
+        self.tail += ENTRY.pack(offset, size, event.tags_code)
         self.max_offset += 1
-        self.physical_end = commit_log_offset + size
+        self.physical_end = offset + size
 
     def extend(self, run: Run) -> None:
         """Add the entries of messages that are next."""

@@ -136,7 +136,7 @@ class Dispatcher:
             if queue is None or part.sys_flag & WITHOUT_ENTRY or part.queue_offset != queue.max_offset:
                 entries -= 1  # its topic was deleted since, or it gets no entry
                 continue
-            queue.append(part.commit_log_offset, part.size, part.tags_code)
+            queue.append(part)
             dirty.add(queue)
         self._entries += entries
         self.announce(Dispatched(parts) if has_runs else cast(list[DispatchEvent], parts))
@@ -223,7 +223,7 @@ class Dispatcher:
                 queue = self._begin_anew(queue)
                 queue.begin_at(event.queue_offset)
         if event.queue_offset == queue.max_offset:
-            queue.append(event.commit_log_offset, event.size, event.tags_code)
+            queue.append(event)
             queue.next_offset = max(queue.next_offset, queue.max_offset)
             self._dirty.add(queue)
         elif queue.fill_blank(event.queue_offset, event.commit_log_offset, event.size, event.tags_code):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import final
+from typing import ClassVar, final
 
 
 class Appended:
@@ -65,6 +65,9 @@ class DispatchEvent(Appended):
         "tags_code",
         "topic",
     )
+
+    count: ClassVar[int] = 1
+    """How many messages it is about; a run is about several."""
 
     def __init__(
         self,

@@ -100,6 +100,11 @@ class Run:
         return map(self.event, range(len(self.offsets)))
 
     @property
+    def count(self) -> int:
+        """How many messages it is about."""
+        return len(self.offsets)
+
+    @property
     def commit_log_offset(self) -> int:
         """Where the first record begins."""
         return self.offsets[0]
@@ -204,10 +209,9 @@ class Dispatched(Sequence[DispatchEvent]):
         number = index + self._length if index < 0 else index
         if 0 <= number < self._length:
             for part in self.parts:
-                count = len(part) if isinstance(part, Run) else 1
-                if number < count:
+                if number < part.count:
                     return part.event(number) if isinstance(part, Run) else part
-                number -= count
+                number -= part.count
         raise IndexError(f"there is no message {index} among {self._length}")
 
 

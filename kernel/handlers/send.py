@@ -58,6 +58,7 @@ class SendHandler:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._store = broker.store
+        self._appender = broker.store.appender
         self._host = broker.host
         self._synchronous = broker.store.waits_for_disk
         self._appended = broker.host.calls(hookspecs.messages_appended)
@@ -96,9 +97,14 @@ class SendHandler:
         self._stamp(message)
         queue_id = message.queue_id
         if target.concerned or not self._host.concerned_properties.isdisjoint(message.properties):
-            waiting = self._broker.before_append(message, connection)
-            return then(waiting, lambda: self._append(request, message, queue_id))
+            return self._ask_and_append(request, connection, message, queue_id)
         return self._append(request, message, queue_id)
+
+    def _ask_and_append(
+        self, request: Command, connection: Connection, message: PendingMessage, queue_id: int
+    ) -> Command | Coroutine[Any, Any, Command]:
+        waiting = self._broker.before_append(message, connection)
+        return then(waiting, lambda: self._append(request, message, queue_id))
 
     def _decode(self, request: Command, connection: Connection) -> tuple[PendingMessage, SendTarget]:
         topic, queue_id, sys_flag, born, flag, times, text = read_send(request)
@@ -148,7 +154,7 @@ class SendHandler:
     def _append(
         self, request: Command, message: PendingMessage, queue_id: int
     ) -> Command | Coroutine[Any, Any, Command]:
-        appended = self._store.append(message)
+        appended = self._appender.append(message)
         if self._appended:
             self._broker.note_appended(message, appended)
         answer = send_answer(

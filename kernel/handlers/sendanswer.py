@@ -17,24 +17,22 @@ from verniermq.kernel.remoting.json_header import decode_json_header
 REGION: Final = "DefaultRegion"
 
 _TAIL: Final = f'"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
+_new = object.__new__
 _pack_words = struct.Struct(">II").pack
 
 
 @final
 class WrittenAnswer(Command):
-    """An answer without a body whose frame came first."""
+    """An answer without a body whose frame came first: it is made with nothing else."""
 
     __slots__ = ()
-
-    def __init__(self, frame: bytes) -> None:
-        self.frame = frame
 
     def __getattr__(self, name: str) -> Any:
         """Called for a field that was not set: read all of them from the frame."""
         if name not in Command.__slots__:
             raise AttributeError(f"an answer has no {name!r}")
         frame = self.frame
-        super().__init__(*decode_json_header(frame[8:]))
+        self.__init__(*decode_json_header(frame[8:]))  # which was not called so far
         self.frame = frame
         return getattr(self, name)
 
@@ -49,7 +47,9 @@ def send_answer(request: Command, message_id: str, queue_id: int, queue_offset: 
             f'"language":"{PROTOCOL_LANGUAGE}","opaque":{request.opaque},{_TAIL}'
         ).encode()
         size = len(header)
-        return WrittenAnswer(_pack_words(size + 4, size) + header)
+        answer = _new(WrittenAnswer)
+        answer.frame = _pack_words(size + 4, size) + header
+        return answer
     return request.reply(
         0,
         {

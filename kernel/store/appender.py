@@ -40,6 +40,12 @@ _PREFIX = SIZE_AND_MAGIC.pack
 Columns = tuple[Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[bytes]]
 """Of messages for one queue: bodies, flags, properties behind their length, tags codes, unique keys, other keys."""
 
+_HEADS = {
+    hosts: (head.pack, SIZE_AND_MAGIC.size + head.size + _LENGTH16.size, HOST_BITS[hosts])
+    for hosts, head in HEADS_AFTER_MAGIC.items()
+}
+"""Sizes of both hosts → what packs a head, the bytes beside body, topic and properties, the bits of the flag."""
+
 _SHARED = {hosts: struct.Struct(f">iq{hosts[0]}sq{hosts[1]}siq").pack for hosts in HOST_BITS}
 _HEADS_OF_RUN = {hosts: struct.Struct(f">iIIiiqq{32 + sum(hosts)}si") for hosts in HOST_BITS}
 """A record's head, of which what all records of a run share is packed already."""
@@ -249,12 +255,12 @@ class Appender:
                 encoded += b"\2"  # old clients leave it out; recovery tells a torn record by its last byte
             if len(encoded) >= SECTOR:
                 _check_long_properties(encoded)
-            head = HEADS_AFTER_MAGIC[hosts]
-            sys_flag = sys_flag & ~HOST_MASK | HOST_BITS[hosts]
-            size = 8 + head.size + body_size + len(topic_field) + 2 + len(encoded)
+            pack_head, fixed_size, host_bits = _HEADS[hosts]
+            sys_flag = sys_flag & ~HOST_MASK | host_bits
+            size = fixed_size + body_size + len(topic_field) + len(encoded)
             rest = b"".join(
                 (
-                    head.pack(
+                    pack_head(
                         crc32(body) & 0x7FFFFFFF,
                         queue_id,
                         message.flag,

@@ -96,7 +96,7 @@ class Store:
         """Called with each batch of dispatched messages; by :meth:`open` too, with what recovery reads."""
         self.tags_coders: dict[str, TagsCoder] = dispatcher.tags_coders
         """By topic; other topics keep the hash of their tags."""
-        self._appender = Appender(
+        self.appender = Appender(
             self._log,
             self._dispatcher,
             clock=clock,
@@ -104,7 +104,8 @@ class Store:
             max_message_size=settings.max_message_size,
             on_first=self._dispatch_soon,
         )
-        self._appender.refusal = "the store is not open"
+        """What :meth:`append` and its like call; for the handler of sends, which most messages come through."""
+        self.appender.refusal = "the store is not open"
         self._copy = Copy(self._log, self._dispatcher, self._dispatch_soon)
         self._flusher = Flusher(
             self._log,
@@ -132,11 +133,11 @@ class Store:
     @property
     def store_host(self) -> bytes:
         """Packed; what records and offset message ids name as their place."""
-        return self._appender.store_host
+        return self.appender.store_host
 
     @store_host.setter
     def store_host(self, packed: bytes) -> None:
-        self._appender.store_host = packed
+        self.appender.store_host = packed
 
     @property
     def newest_timestamp(self) -> int:
@@ -206,14 +207,14 @@ class Store:
         self._dispatcher.dispatched = pending[0].commit_log_offset if pending else end
         if self._dispatch_limit is not None:
             self._dispatch_limit = self._dispatcher.dispatched
-        self._appender.refusal = next(iter(self._refusals.values()), None)
+        self.appender.refusal = next(iter(self._refusals.values()), None)
         logger.info("store opened path=%s clean=%s end=%d queues=%d", self.path, clean, end, len(self._queues))
 
     def close(self) -> None:
         """Make everything durable, write the checkpoint, let go of the lock. Blocks; it is the last call."""
         if self._lock is None:
             return
-        self._appender.refusal = "the store is closed"
+        self.appender.refusal = "the store is closed"
         try:
             self._copy.cut()
             self.sync()
@@ -274,7 +275,7 @@ class Store:
             MessageSizeExceeded, PropertiesTooLarge, MessageIllegal: it cannot be stored.
             StoreNotWritable: nothing can be stored now.
         """
-        return self._appender.append(message)
+        return self.appender.append(message)
 
     def append_batch(self, messages: Sequence[PendingMessage]) -> Sequence[Appended]:
         """Put messages into the log one behind the other, in one segment; all of them or none.
@@ -282,7 +283,7 @@ class Store:
         Raises:
             As :meth:`append`. The batch as a whole must fit into a segment.
         """
-        return self._appender.append_batch(messages)
+        return self.appender.append_batch(messages)
 
     def append_run(
         self,
@@ -300,7 +301,7 @@ class Store:
         Raises:
             As :meth:`append_batch`.
         """
-        return self._appender.append_run(
+        return self.appender.append_run(
             topic, queue_id, columns, sys_flag=sys_flag, born_timestamp=born_timestamp, born_host=born_host,
             reconsume_times=reconsume_times,
         )  # fmt: skip
@@ -322,7 +323,7 @@ class Store:
     @property
     def takes_encoded(self) -> bool:
         """Whether records may be appended that are encoded already: nothing refuses writes, and no answer waits."""
-        return self._appender.refusal is None and not self._flusher.synchronous
+        return self.appender.refusal is None and not self._flusher.synchronous
 
     @property
     def room(self) -> int:
@@ -340,7 +341,7 @@ class Store:
         Raises:
             StoreNotWritable: the disk has no room.
         """
-        self._appender.append_encoded(records, runs)
+        self.appender.append_encoded(records, runs)
 
     def _dispatch_soon(self) -> None:
         """The first append of a turn: have the turn's messages dispatched at its end."""
@@ -428,7 +429,7 @@ class Store:
         else:
             self._refusals[source] = reason
         if self._lock is not None:
-            self._appender.refusal = next(iter(self._refusals.values()), None)
+            self.appender.refusal = next(iter(self._refusals.values()), None)
 
     @property
     def refusals(self) -> Mapping[str, str]:

@@ -23,7 +23,6 @@ from verniermq.kernel import (
     NoConfig,
     Registry,
     RequestCode,
-    Run,
     TopicConfig,
     gathered,
     hookimpl,
@@ -157,12 +156,11 @@ class Plugin:
         """Count per topic, once per batch and topic rather than once per message."""
         counts: dict[str, list[int]] = {}
         for part in parts_of(events):
-            number = len(part) if isinstance(part, Run) else 1
             count = counts.get(part.topic)
             if count is None:
-                counts[part.topic] = [number, part.size]
+                counts[part.topic] = [part.count, part.size]
             else:
-                count[0] += number
+                count[0] += part.count
                 count[1] += part.size
         cluster, users, total_size = self.broker.cluster, 0, 0
         for topic, (number, size) in counts.items():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verniermq.kernel.dispatch.consumequeue import BLANK_ENTRY, ENTRY, ENTRY_SIZE, ConsumeQueue
+from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.dispatch.queuefiles import QueueFiles
 from verniermq.kernel.message import tags_code
 
@@ -19,10 +20,14 @@ def make_queue(root: Path, limit: int = 100) -> ConsumeQueue:
     return ConsumeQueue("T", 0, root, QueueFiles(root, PER_FILE * ENTRY_SIZE, limit))
 
 
+def stored(offset: int, size: int, code: int) -> DispatchEvent:
+    return DispatchEvent(offset, size, 0, 0, 0, b"", "T", code, 0, 0, {}, 0, 0, 0)
+
+
 def add(queue: ConsumeQueue, count: int) -> None:
     for _ in range(count):
         number = queue.max_offset
-        queue.append(number * 100, 100, number)
+        queue.append(stored(number * 100, 100, number))
 
 
 def write(queue: ConsumeQueue) -> list[str]:
@@ -45,7 +50,7 @@ def entry(number: int) -> tuple[int, int, int]:
 )
 def test_an_entry_has_rocketmqs_bytes(tmp_path: Path, offset: int, size: int, tag: str | None, expected: str) -> None:
     queue = make_queue(tmp_path)
-    queue.append(offset, size, tags_code(tag))
+    queue.append(stored(offset, size, tags_code(tag)))
 
     assert queue.read(0, 1) == bytes.fromhex(expected)
 
