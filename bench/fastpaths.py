@@ -16,7 +16,7 @@ import click
 import orjson
 
 from verniermq.client.encoder import EncodedMessage
-from verniermq.client.template import SendTemplate
+from verniermq.client.template import SendTemplate, header_parts
 from verniermq.kernel import Command, MessageQueue, RequestCode, format_properties, java_hash
 from verniermq.kernel.handlers.sendanswer import send_answer
 from verniermq.kernel.remoting import binary_header, json_header
@@ -54,7 +54,7 @@ def cases() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     queue = MessageQueue("orders", "broker-a", 3)
     request = sends.SendMessage.decode(Command.request(RequestCode.SEND_MESSAGE_V2, dict(EXT)))
     encoded = EncodedMessage(RequestCode.SEND_MESSAGE_V2, request, BODY, KEY)
-    template = SendTemplate({**EXT, "e": "3", "n": "broker-a"})
+    template = SendTemplate(*header_parts({**EXT, "e": "3", "n": "broker-a"}))
     start = java_hash("orders#") & 0xFFFFFFFF
     # No key comes twice: what is remembered of one must not help the other.
     twins, keys = ((f"{KEY[:-6]}{n & 0xFFFFFF:06X}" for n in count()) for _ in range(2))

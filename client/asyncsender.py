@@ -21,7 +21,7 @@ from verniermq.client.errors import TooManyInFlight
 from verniermq.client.results import SendResult
 from verniermq.client.routes import Route, Routes
 from verniermq.client.sender import NOT_MASTER, Sender
-from verniermq.client.template import SendTemplate
+from verniermq.client.template import Template
 from verniermq.kernel import (
     MessageQueue,
     RemotingError,
@@ -89,7 +89,7 @@ class _Way:
 
     __slots__ = ("address", "queue", "template")
 
-    def __init__(self, queue: MessageQueue, address: str, template: SendTemplate) -> None:
+    def __init__(self, queue: MessageQueue, address: str, template: Template) -> None:
         self.queue = queue
         self.address = address
         self.template = template

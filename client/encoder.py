@@ -13,7 +13,7 @@ from verniermq.client.identity import unique_ids
 from verniermq.client.java import shown
 from verniermq.client.message import ReceivedMessage
 from verniermq.client.names import with_namespace
-from verniermq.client.template import SendTemplate
+from verniermq.client.template import Template, send_template
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
     BROKERS_OWN_TOPICS,
@@ -195,9 +195,9 @@ class MessageEncoder:
         request = self.request(plain.topic, plain.born_ms, plain.properties, flag=plain.flag)
         return EncodedMessage(code, request, plain.body, plain.message_id)
 
-    def template(self, queue: MessageQueue) -> SendTemplate:
+    def template(self, queue: MessageQueue) -> Template:
         """Makes the frames of short forms, for one queue."""
-        return SendTemplate(self.request(queue.topic, 0, "").for_queue(queue.queue_id, queue.broker_name))
+        return send_template(self.request(queue.topic, 0, "").for_queue(queue.queue_id, queue.broker_name))
 
     def request(self, topic: str, now_ms: int, properties: str, **others: Any) -> SendMessage:
         """A send to a queue that is chosen later."""

@@ -8,7 +8,6 @@ somebody asks.
 from __future__ import annotations
 
 import re
-import struct
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -17,6 +16,7 @@ import attrs
 from verniermq.client.compression import decompress
 from verniermq.client.errors import BodyNotReadable, ClientError
 from verniermq.client.java import JavaNames
+from verniermq.client.record import WIRE, MessageFields, decode_plain
 from verniermq.kernel import (
     MAX_BODY,
     CorruptRecord,
@@ -33,73 +33,23 @@ from verniermq.kernel import (
 if TYPE_CHECKING:
     from verniermq.client.receipt import Receipt
 
-# size, magic, crc, queue id, flag, queue offset, commit-log offset, system flag, born time, born host,
-# store time, store host, times consumed before, half message's offset, length of the body
-_HEAD: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
-_unpack_head = _HEAD.unpack_from
 MAX_OFFSET: Final = 2**63 - 1
-_MAGIC_V1: Final = 0xDAA320A7
 _MAGIC: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
-_COMPRESSED: Final = SysFlag.COMPRESSED
-_HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+
+if TYPE_CHECKING or WIRE is None:
+    Fields = MessageFields
+else:
+    Fields, decode_plain = WIRE.MessageFields, WIRE.decode_plain
 
 
-class ReceivedMessage(JavaNames):
+class ReceivedMessage(JavaNames, Fields):
     """One message from a queue.
 
     ``body`` is as the producer gave it, inflated if it travelled compressed. ``message_id`` is the id that the
     producer saw; it stays the same through retries, unlike ``offset_message_id``, which says where this copy lies.
     """
 
-    __slots__ = (
-        "_body", "_body_error", "_born_host", "_limit", "_properties", "_raw_properties", "_receipt", "_store_host",
-        "born_timestamp", "commit_log_offset", "flag", "prepared_transaction_offset", "queue", "queue_offset",
-        "reconsume_times", "size", "store_timestamp", "sys_flag", "topic",
-    )  # fmt: skip
-
-    topic: str
-    """The topic that it was sent to, for a retried message too."""
-    queue: MessageQueue
-    """Where it was read from; of a retried message, a queue of the retry topic."""
-    queue_offset: int
-    commit_log_offset: int
-    size: int
-    """Bytes of the whole record."""
-    flag: int
-    sys_flag: int
-    born_timestamp: int
-    """Milliseconds since 1970, by the producer's clock."""
-    store_timestamp: int
-    reconsume_times: int
-    """How often it was handed out before and failed."""
-    prepared_transaction_offset: int
-    _limit: int
-    """What a compressed body may inflate to; of others it is not set."""
-    _body_error: BodyNotReadable
-    _receipt: Receipt
-    """Of popped messages only."""
-
-    def __init__(
-        self, topic: str, queue: MessageQueue, queue_offset: int, commit_log_offset: int, size: int, flag: int,
-        sys_flag: int, born_timestamp: int, born_host: bytes, store_timestamp: int, store_host: bytes,
-        reconsume_times: int, prepared_transaction_offset: int, body: bytes, raw_properties: bytes,
-    ) -> None:  # fmt: skip
-        self.topic = topic
-        self.queue = queue
-        self.queue_offset = queue_offset
-        self.commit_log_offset = commit_log_offset
-        self.size = size
-        self.flag = flag
-        self.sys_flag = sys_flag
-        self.born_timestamp = born_timestamp
-        self._born_host = born_host
-        self.store_timestamp = store_timestamp
-        self._store_host = store_host
-        self.reconsume_times = reconsume_times
-        self.prepared_transaction_offset = prepared_transaction_offset
-        self._body = body
-        self._raw_properties = raw_properties
-        self._properties: dict[str, str] | None = None
+    __slots__ = ()
 
     @classmethod
     def from_stored(cls, stored: StoredMessage, queue: MessageQueue, max_body_size: int = MAX_BODY) -> ReceivedMessage:
@@ -214,36 +164,13 @@ def decode_messages(
     """
     messages: list[ReceivedMessage] = []
     damaged: list[DamagedMessage] = []
-    add = messages.append
     position = 0
-    end = len(data)
-    topic = queue.topic
-    while position < end:
-        if end - position > 91:
-            (
-                size, magic, crc, _, flag, queue_offset, log_offset, sys_flag, born, born_host, stored, store_host,
-                times, prepared, body_size,
-            ) = _unpack_head(data, position)  # fmt: skip
-            after = position + size
-            if magic == _MAGIC_V1 and not sys_flag & _HOSTS_V6 and after <= end and 0 <= body_size <= size - 91:
-                body_at = position + 88
-                topic_at = body_at + body_size
-                properties_at = topic_at + 1 + data[topic_at]
-                body = data[body_at:topic_at]
-                if (
-                    properties_at + 2 + int.from_bytes(data[properties_at : properties_at + 2], "big") == after
-                    and crc32(body) & 0x7FFFFFFF == crc
-                    and first <= queue_offset < following
-                ):
-                    message = ReceivedMessage(
-                        topic, queue, queue_offset, log_offset, size, flag, sys_flag, born, born_host, stored,
-                        store_host, times, prepared, body, data[properties_at + 2 : after],
-                    )  # fmt: skip
-                    if sys_flag & _COMPRESSED:
-                        message._limit = max_body_size
-                    add(message)
-                    position = after
-                    continue
+    while True:
+        position = decode_plain(
+            ReceivedMessage, data, position, queue, queue.topic, max_body_size, first, following, messages
+        )
+        if position >= len(data):
+            return messages, damaged
         # IPv6, a long topic, or damage: the kernel's decoder knows them all and says what is wrong.
         try:
             record = decode_record(data, position)
@@ -254,13 +181,12 @@ def decode_messages(
             continue
         why = _what_is_wrong(record, first, following)
         if why is None:
-            add(ReceivedMessage.from_stored(record, queue, max_body_size))
+            messages.append(ReceivedMessage.from_stored(record, queue, max_body_size))
         else:
             is_plausible = first <= record.queue_offset < following
             where = record.queue_offset if is_plausible else messages[-1].queue_offset + 1 if messages else first
             damaged.append(DamagedMessage(queue, where, record.commit_log_offset, why))
         position += record.size
-    return messages, damaged
 
 
 def _what_is_wrong(record: StoredMessage, first: int, following: int) -> str | None:

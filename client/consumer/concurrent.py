@@ -110,15 +110,15 @@ class ConcurrentService:
                 turn_ends = loop.time() + TURN
 
     async def _consume(self, held: ProcessQueue, batch: list[ReceivedMessage]) -> None:
-        now = time.monotonic()
+        started = held.started
+        held.last_consume = now = time.monotonic()
         for message in batch:
-            held.started[message.queue_offset] = now
+            started[message.queue_offset] = now
         try:
             verdict = await self.invoker.call(held.queue, batch)
         finally:
             for message in batch:
-                held.started.pop(message.queue_offset, None)
-        held.last_consume = now
+                started.pop(message.queue_offset, None)
         if held.dropped or verdict.left:
             return
         if verdict.put_off:
@@ -126,9 +126,10 @@ class ConcurrentService:
             return
         if self._line.lines:
             self._line.passed(held)
-        done, failed = batch[: verdict.consumed], batch[verdict.consumed :]
-        if failed:
-            done = done + await self._failed(held, failed, verdict)
+        done = batch
+        if verdict.consumed < len(batch):
+            settled = await self._failed(held, batch[verdict.consumed :], verdict)
+            done = batch[: verdict.consumed] + settled
         offset = held.remove(done)
         if offset is not None and not held.dropped:
             self.offsets.update(held.queue, offset)

@@ -55,6 +55,7 @@ class ProcessQueue:
     _idle: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _order: deque[int] = attrs.field(factory=deque, init=False)
     _room: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    _waits_for_room: bool = attrs.field(default=False, init=False)
     _arrived: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _waiting: deque[ReceivedMessage] = attrs.field(factory=deque, init=False)
     """In order only: not handed out yet."""
@@ -79,9 +80,9 @@ class ProcessQueue:
                 self.size -= message.size
         while order and order[0] not in pending:
             order.popleft()
-        if not self._room.is_set() and self.has_room:
+        if self._waits_for_room and self.has_room:
             self._room.set()
-        return self.commit_offset
+        return order[0] if order else self.commit_offset
 
     @property
     def commit_offset(self) -> int | None:
@@ -101,7 +102,9 @@ class ProcessQueue:
     async def wait_for_room(self) -> None:
         while not self.has_room and not self.closing:
             self._room.clear()
+            self._waits_for_room = True
             await self._room.wait()
+            self._waits_for_room = False
 
     # --- in order --------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""Optional: plain sends by a compiled module. ``make fast`` builds it; without it the same work is done in Python."""
+"""Optional: plain sends by a compiled module. ``make run`` builds it where it can; Python does the same."""

@@ -1,4 +1,4 @@
-"""Modules that ``make fast`` compiles: whether one is there, is of the source beside it, and is wanted."""
+"""Modules that ``make run`` and ``make fast`` compile: whether one is there, of the source beside it, and wanted."""
 
 from __future__ import annotations
 

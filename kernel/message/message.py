@@ -118,7 +118,7 @@ def parse_offset_message_id(message_id: str) -> tuple[str, int]:
 # --- the types -----------------------------------------------------------------------------
 
 
-@attrs.frozen(order=True)
+@attrs.frozen(order=True, cache_hash=True)  # a consumer looks its place up by it, for each message
 class MessageQueue:
     """One queue of a topic on one broker. Sorted by topic, broker name, queue id, as every client sorts them."""
 
