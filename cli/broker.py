@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import shutil
 import signal
 import socket
 import sys
@@ -31,6 +30,7 @@ from verniermq.kernel.config import CONFIG_VARIABLE, Configuration
 from verniermq.kernel.errors import ListenFailed
 from verniermq.kernel.host.permissions import open_to_anybody
 from verniermq.kernel.loop import backend_options
+from verniermq.kernel.remoting.address import plain_host
 from verniermq.kernel.remoting.server import why_not_listening
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ def _try_ports(configuration: Configuration) -> None:
         places.append((configuration.namesrv.host, configuration.namesrv.port))
     for host, port in places:
         try:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            family, _, _, _, address = socket.getaddrinfo(plain_host(host), port, type=socket.SOCK_STREAM)[0]
             socket.create_server(address[:2], family=family).close()
         except OSError as error:
             raise ListenFailed(host, port, why_not_listening(error)) from None
@@ -222,9 +222,11 @@ def _banner(running: Broker, seconds: float) -> str:
 
 def _command() -> str:
     """Our own name as it can be typed here: the command of an environment that is not active is on no path."""
-    called, found = sys.argv[0], shutil.which("verniermq")
+    called = sys.argv[0]
     if os.path.basename(called) != "verniermq" or not os.path.exists(called):
         return "verniermq"
+    on_path = (os.path.join(folder, "verniermq") for folder in os.get_exec_path())
+    found = next((path for path in on_path if os.access(path, os.X_OK)), None)
     return "verniermq" if found is not None and os.path.samefile(found, called) else shlex.quote(called)
 
 

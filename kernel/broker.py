@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
 import attrs
 from anyio.abc import TaskGroup
@@ -585,7 +584,9 @@ class Broker:
             # In the thread that opens the store; it waits for those that are async, so that nothing piles up.
             for call in tuple(self.host.calls(hookspecs.messages_dispatched)):
                 if inspect.isawaitable(waiting := call(events)):
-                    anyio.from_thread.run(_finish, waiting)
+                    from anyio.from_thread import run
+
+                    run(_finish, waiting)
             return
         self.held_pulls.messages_dispatched(events)
         self._dispatched_feed(events)

@@ -25,6 +25,11 @@ def parse_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def plain_host(host: str) -> bytes | str:
+    """A host for ``getaddrinfo``: in bytes, as a text has Python load its tables for names in other scripts."""
+    return host.encode() if host.isascii() else host
+
+
 def pack_peer(peername: object) -> bytes:
     """A socket's ``getpeername()`` as a record keeps it; zeros for a peer that has no IP address."""
     if not isinstance(peername, tuple) or len(peername) < 2:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from verniermq.kernel.errors import ConfigError
 from verniermq.kernel.message import pack_host
+from verniermq.kernel.remoting.address import plain_host
 
 ANYWHERE: Final = frozenset({"0.0.0.0", "::", ""})
 
@@ -63,7 +64,7 @@ def _split(text: str) -> tuple[str, int]:
 
 def _resolve(host: str, key: str) -> str:
     try:
-        ip = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        ip = str(socket.getaddrinfo(plain_host(host), None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
         raise ConfigError(f"[broker] {key} = {host!r} does not resolve to an address: {error}") from error
     if ip in ANYWHERE:

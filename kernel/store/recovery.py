@@ -27,7 +27,6 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from mmap import mmap
-from shutil import rmtree
 from typing import Final, Literal, NamedTuple
 
 import attrs
@@ -332,7 +331,10 @@ class Recovery:
         for queue in list(self.dispatcher.queues.values()):
             queue.delete()
         self.dispatcher.queues.clear()
-        rmtree(self.dispatcher.root, ignore_errors=True)
+        if self.dispatcher.root.exists():
+            from shutil import rmtree
+
+            rmtree(self.dispatcher.root, ignore_errors=True)
 
 
 def event_of(buffer: mmap, found: RecordLayout, dispatcher: Dispatcher) -> DispatchEvent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -142,8 +142,9 @@ class StatusRequests:
 
     def _store_figures(self) -> dict[str, str]:
         store = self._broker.store
-        usage = shutil.disk_usage(store.path)
-        ratio = f"{usage.used / (usage.used + usage.free):.4f}"
+        disk = os.statvfs(store.path)
+        used = disk.f_blocks - disk.f_bfree
+        ratio = f"{used / (used + disk.f_bavail):.4f}"
         oldest = store.message_at(store.start)
         return {
             "bootTimestamp": str(self._started),
@@ -157,7 +158,8 @@ class StatusRequests:
             "getMessageEntireTimeMax": str(round(store.longest_fetch * 1000)),
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {usage.total // 2**20} MiB, Free : {usage.free // 2**20} MiB.",
+            "commitLogDirCapacity": f"Total : {disk.f_blocks * disk.f_frsize // 2**20} MiB,"
+            f" Free : {disk.f_bavail * disk.f_frsize // 2**20} MiB.",
             "damagedRecords": str(store.damage.found),
         }
 

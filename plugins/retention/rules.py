@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -79,5 +79,6 @@ def judge(config: Config, *, hour: int, percent: int, asked: bool, refusing: boo
 
 def percent_used(path: Path) -> int:
     """How full the disk is: what is used of what an ordinary user could use, rounded up."""
-    disk = shutil.disk_usage(path)
-    return -(-disk.used * 100 // max(disk.used + disk.free, 1))
+    disk = os.statvfs(path)
+    used = disk.f_blocks - disk.f_bfree
+    return -(-used * 100 // max(used + disk.f_bavail, 1))

@@ -181,7 +181,14 @@ async def forge(scene: Scene, count: int = 500) -> None:
         await owner.send(b"mine")
         (message,) = await owner.receive_all(1, group="owners", invisible=600)
         words = message.system_properties.receipt_handle
-        tries = [words[:-1] + "0", words[:-16] + "0" * 16, words.rpartition(" ")[0], words[::-1], "", "\x00" * 1000]
+        tries = [
+            words[:-1] + ("1" if words[-1] == "0" else "0"),
+            words[:-16] + "0" * 16,
+            words.rpartition(" ")[0],
+            words[::-1],
+            "",
+            "\x00" * 1000,
+        ]
         codes = set()
         for number in range(count):
             message.system_properties.receipt_handle = tries[number % len(tries)]
