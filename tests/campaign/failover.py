@@ -149,8 +149,8 @@ async def suffer(group: Group, nemesis: Nemesis, history: History, strikes: int)
         await anyio.to_thread.run_sync(group.start, number)
     async with anyio.create_task_group() as tasks:
         for queue in range(QUEUES):
-            tasks.start_soon(history.produce, f"p{queue}", queue, 0.002)
-        tasks.start_soon(history.produce, "q0", 0, 0.01)
+            tasks.start_soon(history.produce, f"p{queue}", queue, 0.01)
+        tasks.start_soon(history.produce, "q0", 0, 0.02)
         for number in group.replicas:
             tasks.start_soon(history.read, group, number)
         await anyio.sleep(2)

@@ -112,7 +112,7 @@ class History:
                         self.note(queue, offset, body, f"replica {number}")
                         positions[queue] = offset + 1
                     self.outcome.checked += len(found)
-                await anyio.sleep(0.05)
+                await anyio.sleep(0.2)
 
     def note(self, queue: int, offset: int, body: str, where: str) -> None:
         known = self.seen.setdefault((queue, offset), body)
