@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -23,11 +24,13 @@ from verniermq.plugins.ha.coordinator import CoordinatorTrouble
 from verniermq.plugins.ha.election import State
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.testing import BrokerProcess
+from verniermq.testing.broker import BrokerProcessFailed
 
 STRIKES = (12, 20)
 """Least and most blows of one life; each of them is a round."""
 PAUSES, PAUSE_WEIGHTS = ((0.5, 4.0), (4.0, 15.0), (15.0, 60.0)), (16, 3, 1)
 """For how long a process is stopped (SIGSTOP), in seconds, and how often."""
+START_SECONDS = 60.0
 
 Blow = Callable[[], Awaitable[None]]
 
@@ -101,7 +104,19 @@ class Nemesis:
             self.group.kill(number)
         await anyio.sleep(self.chance.uniform(0.0, 2.0))
         for number in self.chance.sample(numbers, len(numbers)):
-            await anyio.to_thread.run_sync(start or self.group.start, number)
+            await self._start(start or self.group.start, number)
+
+    async def _start(self, start: Callable[[int], None], number: int) -> None:
+        """Again after a moment where a disk is full."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return await anyio.to_thread.run_sync(start, number)
+            except (BrokerProcessFailed, OSError):
+                if time.monotonic() > deadline:
+                    raise
+                self.outcome.notes["starts that failed"] += 1
+                await anyio.sleep(0.5)
 
     def start_as_another(self, number: int) -> None:
         self.group.start_as_another(number, f"life{self.chance.randrange(1 << 30)}")

@@ -115,8 +115,14 @@ class NetworkNemesis(Nemesis):
         number = self.chance.choice(list(self.group.replicas))
         filler = self.group.replicas[number].store / "filler"
         free = os.statvfs(filler.parent)
+        size = free.f_bavail * free.f_frsize - self.chance.randrange(8192)
         with filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(free.f_bavail * free.f_frsize - self.chance.randrange(8192), 1))
+            while size > 0:
+                try:
+                    os.posix_fallocate(file.fileno(), 0, size)
+                    break
+                except OSError:  # the broker was quicker
+                    size -= 1 << 16
         await anyio.sleep(self.chance.uniform(0.5, 5.0))
         filler.unlink()
 
@@ -139,8 +145,9 @@ class NetworkNemesis(Nemesis):
         return incarnation(self.group.replicas[number].store, number)
 
     def _start_without_tail(self, number: int) -> None:
-        taken = synced.cut_power(self.group.replicas[number].store, self.chance)
-        self.outcome.notes["bytes that power cuts took"] += taken
+        self.outcome.notes["bytes that power cuts took"] += synced.cut_power(
+            self.group.replicas[number].store, self.chance
+        )
         self.start_as_another(number)
 
     async def all_at_once(self) -> None:
