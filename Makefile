@@ -15,7 +15,7 @@ FOLDERS := kernel protocol plugins client cli testing contrib
 HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
 INTEROP_FOLDERS := $(patsubst %,tests/interop/%,allocate celery filter grpc spark)
 
-.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-folders interop-files interop-rust campaign repeats explore bench kernel-size figures constraints clean
+.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-folders interop-files interop-rust campaign repeats explore simulate bench kernel-size figures constraints clean
 
 help:            ## List the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -83,6 +83,9 @@ repeats: $(DEV) ## Run the tests that use threads, processes or clocks 100 times
 
 explore: $(DEV) ## Look at every world of the rules of replication (MESSAGES=2 TERMS=2 CUTS=1)
 	@$(BIN)/python -m tests.plugins.ha.explore --messages $(or $(MESSAGES),2) --terms $(or $(TERMS),2) --power-cuts $(or $(CUTS),1)
+
+simulate: $(DEV) ## Run histories of replicas in a simulated world, by seeds (HISTORIES=10000 FIRST=1)
+	@$(BIN)/python -m tests.plugins.ha.simulated --histories $(or $(HISTORIES),10000) --first $(or $(FIRST),1)
 
 ROUNDS ?= 100
 

@@ -44,7 +44,7 @@ class Gateway:
     users: dict[str, str] = attrs.field(factory=dict)
     tokens: set[str] = attrs.field(factory=set)
     url: str = ""
-    _changed: anyio.Event = attrs.Factory(anyio.Event)
+    changed: anyio.Event = attrs.Factory(anyio.Event)
     _writers: set[asyncio.StreamWriter] = attrs.field(factory=set)
 
     def set_down(self, down: bool) -> None:
@@ -54,7 +54,7 @@ class Gateway:
 
     def keys(self, prefix: str = "") -> dict[str, Any]:
         """What it has, decoded, by the last part of the key."""
-        self._expire()
+        self.expire()
         return {
             key.split("/", 4)[-1]: orjson.loads(base64.b64decode(entry.value)) for key, entry in self.entries.items()
         }
@@ -109,8 +109,8 @@ class Gateway:
         start = int(request.get("start_revision", 0))
         self._chunk(writer, {"result": {"created": True}})
         while True:
-            changed = self._changed
-            self._expire()
+            changed = self.changed
+            self.expire()
             if self.revision >= start:
                 self._chunk(writer, {"result": {"events": [{}]}})
                 start = self.revision + 1
@@ -127,11 +127,11 @@ class Gateway:
 
     def _touch(self) -> int:
         self.revision += 1
-        changed, self._changed = self._changed, anyio.Event()
+        changed, self.changed = self.changed, anyio.Event()
         changed.set()
         return self.revision
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         now = asyncio.get_running_loop().time()
         for lease, (_, until) in list(self.leases.items()):
             if until < now:
@@ -146,7 +146,7 @@ class Gateway:
             self._touch()
 
     def call(self, path: str, request: dict[str, Any]) -> tuple[int, Any]:
-        self._expire()
+        self.expire()
         header = {"revision": str(self.revision)}
         if path == "kv/range":
             first, last = _decoded(request["key"]), _decoded(request["range_end"])
