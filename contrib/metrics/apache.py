@@ -122,18 +122,16 @@ class ApacheMetrics:
     def _register_groups(self, registry: Registry) -> None:
         lag = self._lag
         for name, help_text, figure in (
-            ("rocketmq_consumer_lag_messages", "Not consumed yet, of each group, online or not.", lambda row: row.lag),
-            ("rocketmq_consumer_inflight_messages", "Handed out and not consumed yet.", lambda row: row.inflight),
-            ("rocketmq_consumer_ready_messages", "Not handed out yet.", lambda row: row.lag - row.inflight),
+            ("rocketmq_consumer_lag_messages", "Not consumed yet, of each group, online or not.", "lag"),
+            ("rocketmq_consumer_inflight_messages", "Handed out and not consumed yet.", "inflight"),
+            ("rocketmq_consumer_ready_messages", "Not handed out yet.", "ready"),
+            ("rocketmq_consumer_lag_latency_milliseconds", "Age of the oldest not consumed; 0 if none.", "lag_ms"),
             (
-                "rocketmq_consumer_lag_latency_milliseconds", "Age of the oldest not consumed; 0 if none.",
-                lambda row: row.lag_ms,
+                "rocketmq_consumer_queueing_latency_milliseconds",
+                "Age of the oldest not handed out; 0 if none.",
+                "queueing_ms",
             ),
-            (
-                "rocketmq_consumer_queueing_latency_milliseconds", "Age of the oldest not handed out; 0 if none.",
-                lambda row: row.queueing_ms,
-            ),
-        ):  # fmt: skip
+        ):
             registry.metric(name, "gauge", help_text, lag.samples(figure), LAG_LABELS)
         registry.metric(
             "rocketmq_producer_connections", "gauge", "Producers that are connected.", self._producers,

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping
+from operator import attrgetter
 from typing import Final, NamedTuple
+
+import attrs
 
 from verniermq.kernel import RETRY_PREFIX, ConsumeQueue, Context, Sample, Subscription, java_hash
 
@@ -23,8 +26,10 @@ SCANNED: Final = 2048
 LABELS: Final = ("consumer_group", "is_retry", "is_system", "topic")
 
 
-class Lag(NamedTuple):
-    """Of one group in one topic."""
+@attrs.define(eq=False)
+class Lag:
+    """Of one group in one topic. It is kept from scrape to scrape: ten thousands of new objects would be looked
+    through by the garbage collector each time, in one go."""
 
     labels: tuple[str, str, str, str]
     """``consumer_group``, ``is_retry``, ``is_system``, ``topic``."""
@@ -32,6 +37,8 @@ class Lag(NamedTuple):
     """Not consumed: what is ready and what is in flight."""
     inflight: int = 0
     """Handed out and not consumed."""
+    ready: int = 0
+    """Not handed out."""
     lag_ms: int = 0
     """The age of the oldest that is not consumed."""
     queueing_ms: int = 0
@@ -53,10 +60,13 @@ class LagTable:
     def __init__(self, broker: Context) -> None:
         self._broker = broker
         self.rows: list[Lag] = []
+        self._kept: defaultdict[str, dict[str, Lag]] = defaultdict(dict)
+        """By group and topic."""
 
     def look(self) -> Iterator[None]:
         """Make the table anew, in steps."""
         rows: list[Lag] = []
+        kept: defaultdict[str, dict[str, Lag]] = defaultdict(dict)
         now = self._broker.clock.now_ms()
         consumers, topics = self._broker.clients.consumers, self._broker.topics
         queues = yield from self._queues()
@@ -71,14 +81,16 @@ class LagTable:
                 continue
             if topic != last:
                 last, system = topic, "true" if topics.is_system(topic) else "false"
-            labels = (group, "true" if topic.startswith(RETRY_PREFIX) else "false", system, topic)
-            if topic not in queues:
-                rows.append(Lag(labels))
-                continue
-            subscribed = None if live is None else live.subscriptions.get(topic)
-            wanted = None if subscribed is None else subscribed.subscription
-            rows.append(self._row(labels, queues[topic], dict(committed), wanted, now))
-        self.rows = rows
+            row = self._kept[group].get(topic)
+            if row is None:
+                row = Lag((group, "true" if topic.startswith(RETRY_PREFIX) else "false", system, topic))
+            rows.append(row)
+            kept[group][topic] = row
+            if topic in queues:
+                subscribed = None if live is None else live.subscriptions.get(topic)
+                wanted = None if subscribed is None else subscribed.subscription
+                self._count(row, queues[topic], committed, wanted, now)
+        self.rows, self._kept = rows, kept
 
     def _queues(self) -> Generator[None, None, Mapping[str, list[ConsumeQueue]]]:
         """By topic, of those that ever had a message; asked once, since many groups may read one."""
@@ -89,15 +101,15 @@ class LagTable:
                 yield
         return found
 
-    def _row(
+    def _count(
         self,
-        labels: tuple[str, str, str, str],
+        row: Lag,
         queues: list[ConsumeQueue],
         committed: Mapping[int, int],
         wanted: Subscription | None,
         now: int,
-    ) -> Lag:
-        group, topic = labels[0], labels[3]
+    ) -> None:
+        group, _, _, topic = row.labels
         store, pulled = self._broker.store, self._broker.offsets.pulled
         selects = wanted is not None and not wanted.wants_all
         lag = inflight = 0
@@ -124,7 +136,9 @@ class LagTable:
             if ready.messages and ready.first != before.first:
                 stored = store.stored_at(topic, queue_id, ready.first) or now
             waiting = min(waiting, stored) if ready.messages else waiting
-        return Lag(labels, lag, inflight, now - oldest, now - waiting, is_estimated if selects else None)
+        row.lag, row.inflight, row.ready = lag, inflight, lag - inflight
+        row.lag_ms, row.queueing_ms = now - oldest, now - waiting
+        row.is_estimated = is_estimated if selects else None
 
     def estimated(self) -> Iterator[Sample]:
         """Of groups with a filter: whether what waits is not counted to its end."""
@@ -132,8 +146,10 @@ class LagTable:
             if row.is_estimated is not None:
                 yield (row.labels[0], row.labels[3]), int(row.is_estimated)
 
-    def samples(self, figure: Callable[[Lag], int]) -> Callable[[], Iterator[Sample]]:
-        return lambda: ((row.labels, figure(row)) for row in self.rows)
+    def samples(self, figure: str) -> Callable[[], Iterator[Sample]]:
+        """One figure of each row; there may be ten thousands of them, so nothing is called for each."""
+        labels, value = attrgetter("labels"), attrgetter(figure)
+        return lambda: zip(map(labels, self.rows), map(value, self.rows), strict=True)
 
     def queues(self, group: str, topic: str) -> Iterator[tuple[int, int, int, int]]:
         """Queue, committed, end and age in milliseconds of the oldest that waits, of one group in one topic."""

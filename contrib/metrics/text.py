@@ -41,8 +41,7 @@ class Labels:
     """The labels of one family: some the same for all figures, some with each; written in the order of their names."""
 
     template: str
-    order: tuple[int, ...]
-    """Which of a figure's own values comes where."""
+    """With a number in braces where a figure's own value comes."""
 
     @classmethod
     def of(cls, own: tuple[str, ...], constant: Mapping[str, str]) -> Labels:
@@ -51,17 +50,16 @@ class Labels:
         parts.sort()
         texts = []
         for name, position in parts:
-            value = "%s" if position is not None else escaped(constant[name]).replace("%", "%%")
-            texts.append(f'{name}="{value}"')
-        return cls(",".join(texts), tuple(position for _, position in parts if position is not None))
+            fixed = "" if position is not None else escaped(constant[name]).replace("{", "{{").replace("}", "}}")
+            texts.append(f'{name}="{fixed}"' if position is None else f'{name}="{{{position}}}"')
+        return cls(",".join(texts))
 
     def text(self, values: tuple[str, ...]) -> str:
         """What stands between the braces."""
-        ordered = tuple([values[position] for position in self.order])
-        joined = "".join(ordered)
+        joined = "".join(values)
         if "\\" in joined or '"' in joined or "\n" in joined:
-            ordered = tuple([escaped(value) for value in ordered])
-        return self.template % ordered
+            values = tuple(map(escaped, values))
+        return self.template.format(*values)
 
 
 class Texts(dict[tuple[str, ...], str]):
@@ -84,15 +82,23 @@ def family(metric: Metric, texts: Texts, most: int) -> Iterator[str | None]:
     name, count = metric.name, 0
     samples = iter(metric.samples())
     step = HISTOGRAMS_PER_STEP if metric.kind == "histogram" else LINES_PER_STEP
-    while batch := list(islice(samples, step)):
-        written = batch[: max(0, most - count)]
-        count += len(batch)
+    while count < most:
+        # No pair is kept beyond its line: there may be a hundred thousand of them.
+        batch = islice(samples, min(step, most - count))
         if metric.kind == "histogram":
-            yield "".join([_histogram(name, texts[values], value) for values, value in written])  # type: ignore[arg-type]
+            lines = [_histogram(name, texts[values], value) for values, value in batch]  # type: ignore[arg-type]
         else:
-            yield "".join([f"{name}{{{texts[values]}}} {float(value)!r}\n" for values, value in written])  # type: ignore[arg-type]
-    if count > most:
-        yield f"# {count - most} figures of {metric.name} are left out: [plugins.metrics] max_series = {most}\n"
+            lines = [f"{name}{{{texts[values]}}} {float(value)!r}\n" for values, value in batch]  # type: ignore[arg-type]
+        if not lines:
+            return
+        count += len(lines)
+        yield "".join(lines)
+    left_out = 0
+    while more := sum(1 for _ in islice(samples, step)):
+        left_out += more
+        yield None
+    if left_out:
+        yield f"# {left_out} figures of {metric.name} are left out: [plugins.metrics] max_series = {most}\n"
 
 
 def _histogram(name: str, text: str, value: Histogram) -> str:

@@ -22,8 +22,10 @@ from verniermq.kernel import (
     DispatchEvent,
     Histogram,
     Property,
+    Run,
     Sample,
     SysFlag,
+    parts_of,
 )
 
 SIZES: Final = (1024.0, 4096.0, 524288.0, 1048576.0, 2097152.0, 4194304.0)
@@ -40,6 +42,15 @@ DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
 
 MOST_SIZES: Final = 4096
 """Different sizes that are kept apart, of one topic and kind, before they are put into their ranges."""
+
+
+_MARKS_IN_TEXT: Final = tuple(f"{mark}\x01".encode() for mark in MARKS)
+
+
+def _is_plain(run: Run) -> bool:
+    """Whether all messages of a run are ordinary ones of a topic, by a look at the text of their properties."""
+    text = b"".join(run.texts)
+    return not run.topic.startswith("%") and not any(mark in text for mark in _MARKS_IN_TEXT)
 
 
 @attrs.define(eq=False)
@@ -88,22 +99,30 @@ class Traffic:
 
     # --- counting --------------------------------------------------------------------------
 
-    def dispatched(self, events: Iterable[DispatchEvent]) -> None:
+    def dispatched(self, events: Sequence[DispatchEvent]) -> None:
         plain: dict[str, list[int]] = {}
-        for event in events:
-            if MARKS.isdisjoint(event.properties):
-                sizes = plain.get(event.topic)
-                if sizes is None:
-                    plain[event.topic] = [event.size]
-                else:
-                    sizes.append(event.size)
+        for part in parts_of(events):
+            if not isinstance(part, Run):
+                self._single(part, plain)
+            elif _is_plain(part):
+                self._add(part.topic, "normal", part.sizes)
             else:
-                self._marked(event)
+                for event in part:
+                    self._single(event, plain)
         for topic, sizes in plain.items():
             if not topic.startswith("%"):
                 self._add(topic, "normal", sizes)
             elif topic.startswith(DEAD_LETTER_PREFIX):
                 self.dead[topic[len(DEAD_LETTER_PREFIX) :], ""] += len(sizes)
+
+    def _single(self, event: DispatchEvent, plain: dict[str, list[int]]) -> None:
+        """One message: counted, or put to the plain ones of its topic."""
+        if not MARKS.isdisjoint(event.properties):
+            self._marked(event)
+        elif (sizes := plain.get(event.topic)) is None:
+            plain[event.topic] = [event.size]
+        else:
+            sizes.append(event.size)
 
     def _add(self, topic: str, kind: str, sizes: Sequence[int]) -> None:
         counter = self.incoming.get((topic, kind))

@@ -20,7 +20,7 @@ from tests.plugins.peer import Peer, peer
 from tests.plugins.watching import look
 from verniermq.client import Producer, PullConsumer, TransactionProducer, TransactionState
 from verniermq.contrib.metrics.apache import version_label
-from verniermq.contrib.metrics.requests import FINE_SECONDS, LATENCIES_MS
+from verniermq.contrib.metrics.requests import EACH_TIMED, FINE_SECONDS, LATENCIES_MS, SHARE
 from verniermq.contrib.metrics.text import Labels, escaped
 from verniermq.kernel import Broker, Context, Declaration, Message, NoConfig, Registry, RequestCode, Sample
 from verniermq.testing import ManualClock, running_broker
@@ -397,6 +397,55 @@ async def _longest_turn(broker: Broker) -> Longest:
     return Longest(len(turns), worst[len(worst) // 2])
 
 
+async def test_of_frequent_requests_some_are_timed_for_all(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        for _ in range(EACH_TIMED + 2 * SHARE):
+            await client.sent("orders")
+        for _ in range(3):
+            await client.send("%RETRY%" + "x" * 300)  # refused
+        found = await scrape(broker)
+
+    code = {"request_code": "send_message_v2"}
+    assert found.one("verniermq_request_seconds_count", **code, response_code="success") == EACH_TIMED + 2 * SHARE
+    refused = [
+        row
+        for row in found.samples["verniermq_request_seconds_count"]
+        if row.labels["request_code"] == code["request_code"]
+    ]
+    assert sum(row.value for row in refused) == EACH_TIMED + 2 * SHARE + 3
+
+
+async def test_a_batch_counts_as_its_messages(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker:
+        async with Producer("orders", namesrv=broker.name_servers[0]) as producer:
+            await producer.send_batch([Message("orders", b"x" * 10, "a", ["k"]) for _ in range(7)])
+            await producer.send_batch([Message("orders", b"x", properties={"__SHARDINGKEY": "c"}) for _ in range(3)])
+        found = await scrape(broker)
+
+    assert found.one("rocketmq_messages_in_total", topic="orders", message_type="normal") == 7
+    assert found.one("rocketmq_messages_in_total", topic="orders", message_type="fifo") == 3
+    assert found.one("rocketmq_message_size_count", topic="orders", message_type="normal") == 7
+
+
+async def test_a_row_is_kept_for_as_long_as_its_group_and_topic_are_there(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        lag = broker.host.active["metrics"].instance.lag
+        await client.sent("orders")
+        await client.sent("other")
+        await consume(client, "billing", "orders", 0)
+        await consume(client, "billing", "other", 0)
+        first = (await scrape(broker)).one("rocketmq_consumer_lag_messages", topic="orders")
+        rows = {row.labels[3]: row for row in lag.rows}
+        await consume(client, "billing", "orders", 1)
+        second = (await scrape(broker)).one("rocketmq_consumer_lag_messages", topic="orders")
+        assert {row.labels[3]: row for row in lag.rows} == rows
+        await client.ask_well(RequestCode.DELETE_TOPIC_IN_BROKER, topic="other")
+        await scrape(broker)
+        assert {row.labels[3] for row in lag.rows} & {"orders", "other"} == {"orders"}
+
+    assert (first, second) == (1.0, 0.0)
+
+
 # --- small parts ----------------------------------------------------------------------------
 
 
@@ -407,9 +456,9 @@ def test_versions_are_named_as_apache_names_them() -> None:
 
 
 def test_labels_are_sorted_and_escaped() -> None:
-    labels = Labels.of(("topic", "group"), {"cluster": "50%", "zone": 'a"b'})
+    labels = Labels.of(("topic", "group"), {"cluster": "50%{0}", "zone": 'a"b'})
 
-    assert labels.text(("t", "g")) == 'cluster="50%",group="g",topic="t",zone="a\\"b"'
+    assert labels.text(("t", "g")) == 'cluster="50%{0}",group="g",topic="t",zone="a\\"b"'
     assert escaped("plain") == "plain"
     assert escaped('\\ " \n') == '\\\\ \\" \\n'
 

@@ -1,0 +1,152 @@
+"""What the plugin ``metrics`` costs: a send, and a scrape of 10,000 topics with three groups each.
+
+``python bench/metrics.py`` gives the same bytes to two brokers in this process in turns, one with the plugin and one
+without, as ``chain.py`` does, and compares what a message takes of the processor. Then a broker process gets
+10,000 topics with a message each, on which three groups lag, and is scraped: what that takes of its processor, and the
+longest that a client had to wait for an answer meanwhile, beside what it waits for otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.request import urlopen
+
+import anyio
+import anyio.to_thread
+import click
+import uvloop
+from chain import PER_SPAN, Nowhere, batches, singles
+from send import quiet, send_request
+from sidebyside.machine import cpu_seconds
+
+from verniermq.kernel import Broker, Command, Connection, RequestCode, connect
+from verniermq.kernel.config import load
+from verniermq.testing import broker_process
+from verniermq.testing.ports import held_port
+
+TOPICS = 10_000
+GROUPS = 3
+
+
+def options(port: int) -> list[str]:
+    listen = ["--set=plugins.http.listen=127.0.0.1:0", f"--set=plugins.metrics.listen=127.0.0.1:{port}"]
+    return ['--set=plugins.enable=["default", "http", "metrics"]', *listen]
+
+
+async def costs_of_a_message(make: Callable[[int], bytes], spans: int) -> tuple[list[float], list[float]]:
+    """Microseconds of CPU without and with the plugin, sorted; no sockets, both in turns in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain = {"broker.port": 0, "namesrv.port": 0, "broker.host": "127.0.0.1", "store.path": f"{folder}/plain"}
+        watched = {
+            **plain, "store.path": f"{folder}/watched", "plugins.enable": ["default", "http", "metrics"],
+            "plugins.http.listen": "127.0.0.1:0", "plugins.metrics.listen": "127.0.0.1:0",
+        }  # fmt: skip
+        async with Broker(load(None, plain, environ={})) as one, Broker(load(None, watched, environ={})) as other:
+            sides: list[tuple[Broker, Any, list[float]]] = []
+            for broker in (one, other):
+                connection = broker.server._make_connection()
+                connection.connection_made(Nowhere())  # type: ignore[arg-type]
+                for span in range(8):  # of a frequent kind of request, not each is timed
+                    connection.data_received(make(span * PER_SPAN))
+                    await asyncio.sleep(0.05)
+                sides.append((broker, connection, []))
+            gc.collect()
+            gc.disable()
+            for span in range(spans):
+                data = make(span * PER_SPAN)
+                for broker, connection, found in sides if span % 2 else sides[::-1]:
+                    began = time.thread_time_ns()
+                    connection.data_received(data)
+                    connection._turn.end()
+                    broker.catch_up()
+                    found.append((time.thread_time_ns() - began) / 1000 / PER_SPAN)
+                if span % 8 == 0:
+                    await asyncio.sleep(0)
+            gc.enable()
+            for _, connection, _ in sides:
+                connection.connection_lost(None)
+        return sorted(sides[0][2]), sorted(sides[1][2])
+
+
+async def fill(connection: Connection) -> None:
+    for number in range(TOPICS):
+        topic = f"scale-{number}"
+        await connection.request(send_request(topic, 0, 100))
+        for group in range(GROUPS):
+            ext = {"consumerGroup": f"group-{group}", "topic": topic, "queueId": "0", "commitOffset": "0"}
+            await connection.request(Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, ext))
+
+
+async def longest_wait(connection: Connection, over: anyio.Event) -> list[float]:
+    """Milliseconds that answers took, one request after the other, until it is over."""
+    waits = []
+    while not over.is_set():
+        begun = time.perf_counter()
+        await connection.request(Command.request(RequestCode.GET_MAX_OFFSET, {"topic": "scale-0", "queueId": "0"}))
+        waits.append((time.perf_counter() - begun) * 1000)
+    return sorted(waits)
+
+
+async def scrapes(port: int, count: int) -> None:
+    with broker_process(None, *options(port)) as process:
+        connection = await connect(process.broker)
+        await fill(connection)
+        await quiet(process.pid)
+        costs, seconds, size = [], [], 0
+        for _ in range(count):
+            before, begun = cpu_seconds([process.pid]), time.perf_counter()
+            size = len(await anyio.to_thread.run_sync(scrape, port))
+            costs.append(cpu_seconds([process.pid]) - before)
+            seconds.append(time.perf_counter() - begun)
+        click.echo(
+            f"scrape of {TOPICS:,} topics × {GROUPS} groups, {size / 2**20:.1f} MiB, best and median of {count}:"
+        )
+        click.echo(f"  CPU {min(costs) * 1000:.0f} and {statistics.median(costs) * 1000:.0f} ms")
+        click.echo(f"  time {min(seconds) * 1000:.0f} and {statistics.median(seconds) * 1000:.0f} ms")
+        for what, scrapes_meanwhile in (("without a scrape", False), ("during a scrape", True)):
+            worst = []
+            for _ in range(count):
+                worst.append(await _waits(connection, port, scrapes_meanwhile))
+            click.echo(f"  longest wait for an answer {what}: {min(worst):.1f} and {statistics.median(worst):.1f} ms")
+        connection.close()
+
+
+async def _waits(connection: Connection, port: int, scrapes_meanwhile: bool) -> float:
+    over = anyio.Event()
+    found: list[float] = []
+
+    async def watch() -> None:
+        found.extend(await longest_wait(connection, over))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        await (anyio.to_thread.run_sync(scrape, port) if scrapes_meanwhile else anyio.sleep(0.3))
+        over.set()
+    return found[-1]
+
+
+def scrape(port: int) -> bytes:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        return bytes(answer.read())
+
+
+@click.command(help=__doc__)
+@click.option("--spans", default=600, show_default=True, help="How often each side gets 64 messages.")
+@click.option("--scrapes", "count", default=9, show_default=True, help="How often it is scraped.")
+def main(spans: int, count: int) -> None:
+    for kind, make in (("single", singles(300)), ("batch of 32", batches(300))):
+        without, within = uvloop.run(costs_of_a_message(make, spans))
+        click.echo(f"{kind}, 300 bytes, µs of CPU a message, without and with the plugin:")
+        for word, place in (("least", 0), ("fifth", spans // 5), ("middle", spans // 2)):
+            click.echo(f"  {word:6} {without[place]:6.2f} {within[place]:6.2f}  {within[place] / without[place]:.3f}")
+    anyio.run(scrapes, held_port(main), count)
+
+
+if __name__ == "__main__":
+    main()
