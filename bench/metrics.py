@@ -110,9 +110,7 @@ async def scrapes(port: int, count: int) -> None:
         click.echo(f"  CPU {min(costs) * 1000:.0f} and {statistics.median(costs) * 1000:.0f} ms")
         click.echo(f"  time {min(seconds) * 1000:.0f} and {statistics.median(seconds) * 1000:.0f} ms")
         for what, scrapes_meanwhile in (("without a scrape", False), ("during a scrape", True)):
-            worst = []
-            for _ in range(count):
-                worst.append(await _waits(connection, port, scrapes_meanwhile))
+            worst = [await _waits(connection, port, scrapes_meanwhile) for _ in range(count)]
             click.echo(f"  longest wait for an answer {what}: {min(worst):.1f} and {statistics.median(worst):.1f} ms")
         connection.close()
 

@@ -85,6 +85,8 @@ class Plugin:
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
             RequestCode.CLONE_GROUP_OFFSET,
+            RequestCode.GET_PLUGINS,
+            RequestCode.GET_PLUGIN_PAGE,
         ),
         hookspecs=(runtime_info,),
     )

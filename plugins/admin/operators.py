@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verniermq.kernel import Context, Handler
 from verniermq.plugins.admin.connections import ConnectionRequests
+from verniermq.plugins.admin.plugins import PluginRequests
 from verniermq.plugins.admin.progress import ProgressRequests
 from verniermq.plugins.admin.queues import QueueRequests
 from verniermq.plugins.admin.rates import Rates
@@ -21,4 +22,5 @@ def operators_handlers(broker: Context, rates: Rates) -> dict[int, Handler]:
         **SettingsRequests(broker).handlers(),
         **QueueRequests(broker).handlers(),
         **SwitchRequests().handlers(),
+        **PluginRequests(broker).handlers(),
     }

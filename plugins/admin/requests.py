@@ -41,6 +41,14 @@ class ViewStats(GetBrokerFigures):
 
 
 @request
+class GetPluginPage(GetBrokerFigures):
+    """The query is in the body."""
+
+    code = RequestCode.GET_PLUGIN_PAGE
+    path: str = text("path")
+
+
+@request
 class GetTopicStats(Request):
     code = RequestCode.GET_TOPIC_STATS_INFO
     topic: str = text("topic")
@@ -193,11 +201,12 @@ CLASSES: Final[dict[int, type[Request]]] = {
         for one in (
             ViewStats, GetTopicStats, GetConsumeStats, QueryTimeSpan, QueryTopics, QuerySubscription, QueryGroups,
             GetConsumerConnections, GetProducerConnections, GetRunningInfo, ConsumeDirectly, ResetOffset,
-            GetConsumerStatus, CloneOffsets, QueryConsumeQueue,
+            GetConsumerStatus, CloneOffsets, QueryConsumeQueue, GetPluginPage,
         )
     },
     RequestCode.GET_BROKER_RUNTIME_INFO: GetBrokerFigures,
     RequestCode.GET_BROKER_CONFIG: GetBrokerFigures,
+    RequestCode.GET_PLUGINS: GetBrokerFigures,
     RequestCode.GET_BROKER_HA_STATUS: GetBrokerFigures,
     RequestCode.UPDATE_BROKER_CONFIG: Changes,
     RequestCode.CLEAN_UNUSED_TOPIC: Changes,

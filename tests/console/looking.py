@@ -12,6 +12,7 @@ from urllib.parse import urljoin
 import anyio
 import httpx2
 
+from verniermq.contrib.console.view import View
 from verniermq.kernel import Broker
 from verniermq.testing import running_broker
 
@@ -21,6 +22,15 @@ CONSOLE: Final[dict[str, Any]] = {
     "plugins__enable": ["default", "console"],
     "plugins__console__listen": "127.0.0.1:0",
 }
+
+
+NAMES: Final = {"cluster": "broker-a", "plugins": "broker-a", "topics": "orders"}
+
+
+def path_of(view: View) -> str:
+    """An address of a view where there is something to see, if there is a topic ``orders`` and a group ``billing``."""
+    name = NAMES.get(view.path.split("/")[1], "billing")
+    return view.path.replace("{name}", name).replace("{page:path}", "runtime")
 
 
 class Links(HTMLParser):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.looking import Links, Visitor, watched
+from tests.console.looking import Links, Visitor, path_of, watched
 from tests.console.scene import populate
 from tests.metrics.test_metrics import consume
 from tests.plugins.peer import peer
@@ -128,8 +128,7 @@ async def test_every_page_has_a_command_json_and_a_live_address(console: Watched
         await populate(client)
 
     for view in VIEWS:
-        name = {"cluster": "broker-a", "topics": "orders"}.get(view.path.split("/")[1], "billing")
-        path = view.path.replace("{name}", name)
+        path = path_of(view)
         page = (await somebody.get(path)).text
         assert re.search(r"Same as <code>verniermq [a-z]", page), path
         (json_path,) = [link for link in Links(page).links if ".json" in link]

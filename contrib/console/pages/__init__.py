@@ -12,6 +12,7 @@ from verniermq.contrib.console.pages import (
     messages,
     overview,
     pending,
+    plugins,
     search,
     topics,
     traffic,
@@ -20,5 +21,5 @@ from verniermq.contrib.console.view import View
 
 VIEWS: Final[tuple[View, ...]] = (
     *overview.VIEWS, *cluster.VIEWS, *topics.VIEWS, *groups.VIEWS, *messages.VIEWS, *deadletters.VIEWS,
-    *pending.VIEWS, *traffic.VIEWS, *audit.VIEWS, *search.VIEWS,
+    *pending.VIEWS, *traffic.VIEWS, *plugins.VIEWS, *audit.VIEWS, *search.VIEWS,
 )  # fmt: skip
