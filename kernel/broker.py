@@ -7,21 +7,17 @@ stops, plugins hear ``broker_stopping``, the log is synced, tables are written, 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import logging
 import ssl
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import anyio
 import anyio.to_thread
-import attrs
 from anyio.abc import TaskGroup
-from anyio.lowlevel import checkpoint
 
 from verniermq.kernel import hookspecs
 from verniermq.kernel.clock import Clock, SystemClock
@@ -36,8 +32,6 @@ from verniermq.kernel.errors import (
     PluginMissing,
     RequestRefused,
     StoreError,
-    TableNotSaved,
-    TopicNotFound,
 )
 from verniermq.kernel.handlers.access import AccessCheck
 from verniermq.kernel.handlers.heartbeat import HeartbeatHandlers
@@ -76,6 +70,7 @@ from verniermq.kernel.tables.groups import GroupTable
 from verniermq.kernel.tables.jsonfile import JsonFile
 from verniermq.kernel.tables.offsets import ConsumerOffsets
 from verniermq.kernel.tables.topics import TopicConfig, TopicTable
+from verniermq.kernel.tables.unsaved import UnsavedTopics
 
 if TYPE_CHECKING:
     from verniermq.kernel.remoting.tls import Tls
@@ -84,16 +79,6 @@ logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS: Final = 5.0
 CLIENT_SCAN_SECONDS: Final = 10.0
-
-
-@attrs.define(eq=False)
-class Unsaved:
-    """A topic that was created or changed, and may not be on the disk yet."""
-
-    change: int = 0
-    """Of its document."""
-    waiting: deque[asyncio.Future[TableNotSaved | None]] = attrs.field(factory=deque)
-    """Messages that wait for it, in their order. Until they are through, others wait behind them."""
 
 
 class Broker:
@@ -177,7 +162,7 @@ class Broker:
         self._appended: list[tuple[PendingMessage, Appended]] = []
         self._appended_feed: Feed
         self._dispatched_feed: Feed
-        self._unsaved: dict[str, Unsaved] = {}
+        self._unsaved: UnsavedTopics
         self._needed: dict[str, tuple[int, int]] = {}
         """Topic → how many queues its messages need that recovery found, and where in the log the newest ends."""
         self._recovering = False
@@ -279,6 +264,9 @@ class Broker:
         names = ("topics", "subscriptionGroup", "consumerOffset", "clockChanges")
         files = {name: JsonFile(folder / f"{name}.json") for name in names}
         self.topics_document = self.documents.add(files["topics"], self.topics.as_document)
+        self._unsaved = UnsavedTopics(
+            self.topics_document, self.topics.__contains__, lambda *task: self._task_group.start_soon(*task)
+        )
         self.groups_document = self.documents.add(files["subscriptionGroup"], self.groups.as_json)
         self.offsets_document = self.documents.add(
             files["consumerOffset"],
@@ -470,58 +458,20 @@ class Broker:
         Raises:
             RequestRefused: a plugin refuses it, or the plugin that it needs is not active.
         """
-        return then(self.host.before_append(message, connection), lambda: self.saving_topic(message))
+        return then(self.host.before_append(message, connection), lambda: self._unsaved.saving(message, connection))
 
     def is_saved(self, topic: str) -> bool:
         """Whether the disk has a topic as it is now, and nobody waits for that any more."""
-        unsaved = self._unsaved.get(topic)
-        if unsaved is None:
-            return True
-        if unsaved.waiting or not self.topics_document.has_saved(unsaved.change):
-            return False
-        del self._unsaved[topic]
-        return True
+        return self._unsaved.is_saved(topic)
 
-    def saving_topic(self, message: PendingMessage) -> Coroutine[Any, Any, None] | None:
+    def saving_topic(
+        self, message: PendingMessage, connection: Connection | None = None
+    ) -> Coroutine[Any, Any, None] | None:
         """Something to await before a message is appended: the topic it goes to, now or later, is not on the disk yet.
 
-        What a message needs has to be as durable as the message. What comes through :meth:`before_append` has it.
+        What comes through :meth:`before_append` has it. When many wait, ``connection`` is not served until then.
         """
-        if self._unsaved:
-            for topic in (message.topic, message.properties.get(Property.REAL_TOPIC, "")):
-                if not self.is_saved(topic):
-                    return self._queue_behind(topic)
-        return None
-
-    def _queue_behind(self, topic: str) -> Coroutine[Any, Any, None]:
-        """The place in the row is taken now, not when the coroutine begins: nothing that comes later may overtake."""
-        unsaved = self._unsaved[topic]
-        place: asyncio.Future[TableNotSaved | None] = asyncio.get_running_loop().create_future()
-        unsaved.waiting.append(place)
-        if len(unsaved.waiting) == 1:
-            self._task_group.start_soon(self._admit_in_order, unsaved)
-        return self._topic_saved(topic, place)
-
-    async def _topic_saved(self, topic: str, place: asyncio.Future[TableNotSaved | None]) -> None:
-        error = await place
-        if error is not None:
-            raise error
-        if topic not in self.topics:
-            raise TopicNotFound(topic)  # deleted meanwhile
-
-    async def _admit_in_order(self, unsaved: Unsaved) -> None:
-        """Let the messages that wait for a topic go one by one, each in a turn of the loop of its own."""
-        while unsaved.waiting:
-            try:
-                await self.topics_document.saved(unsaved.change)
-            except TableNotSaved as error:
-                for place in unsaved.waiting:
-                    _answer(place, error)
-                unsaved.waiting.clear()
-                return
-            _answer(unsaved.waiting[0], None)
-            await checkpoint()
-            unsaved.waiting.popleft()
+        return self._unsaved.saving(message, connection)
 
     @property
     def path(self) -> Literal["compiled", "plain"]:
@@ -637,9 +587,9 @@ class Broker:
     def _topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
         self.topics_document.touch()
         for topic in changed:
-            self._unsaved.setdefault(topic.name, Unsaved()).change = self.topics_document.changes
+            self._unsaved.changed(topic.name)
         for name in deleted:
-            self._unsaved.pop(name, None)
+            self._unsaved.deleted(name)
         if self._running:
             self._send.forget_targets([*(topic.name for topic in changed), *deleted])
             self.host.announce(hookspecs.topics_changed, changed, deleted)
@@ -662,11 +612,6 @@ class Broker:
 
 async def _finish(waiting: Awaitable[object]) -> None:
     await waiting
-
-
-def _answer(place: asyncio.Future[TableNotSaved | None], error: TableNotSaved | None) -> None:
-    if not place.done():  # its connection may be gone
-        place.set_result(error)
 
 
 def _limits(settings: RemotingSettings) -> RemotingLimits:

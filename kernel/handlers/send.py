@@ -5,6 +5,7 @@ What a topic needs is worked out at its first message and kept, so that a messag
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import struct
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from verniermq.kernel.broker import Broker
     from verniermq.kernel.store import Appended
 
+MOST_UNCONFIRMED: Final = 1024
+"""Sends that wait for the disk or for other brokers before their peers do: each is an object with a task, and all go on
+in the same turn of the loop."""
 MESSAGES_PER_STEP: Final = 256
 """Messages of a batch that are read, or that plugins see, before others have a turn."""
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
@@ -63,6 +67,8 @@ class SendHandler:
         self._synchronous = broker.store.waits_for_disk
         self._appended = broker.host.calls(hookspecs.messages_appended)
         self._confirming = broker.host.calls(hookspecs.confirm_append)
+        self._unconfirmed = 0
+        """Sends whose answers wait."""
         self._targets: dict[str, SendTarget] = {}
         self._plain_texts = PlainTexts(lambda: self._host.concerned_properties)
         self._most_in_run = min(MOST_MESSAGES, broker.store.settings.max_batch)
@@ -98,13 +104,13 @@ class SendHandler:
         queue_id = message.queue_id
         if target.concerned or not self._host.concerned_properties.isdisjoint(message.properties):
             return self._ask_and_append(request, connection, message, queue_id)
-        return self._append(request, message, queue_id)
+        return self._append(request, connection, message, queue_id)
 
     def _ask_and_append(
         self, request: Command, connection: Connection, message: PendingMessage, queue_id: int
     ) -> Command | Coroutine[Any, Any, Command]:
         waiting = self._broker.before_append(message, connection)
-        return then(waiting, lambda: self._append(request, message, queue_id))
+        return then(waiting, lambda: self._append(request, connection, message, queue_id))
 
     def _decode(self, request: Command, connection: Connection) -> tuple[PendingMessage, SendTarget]:
         topic, queue_id, sys_flag, born, flag, times, text = read_send(request)
@@ -152,7 +158,7 @@ class SendHandler:
         return target
 
     def _append(
-        self, request: Command, message: PendingMessage, queue_id: int
+        self, request: Command, connection: Connection, message: PendingMessage, queue_id: int
     ) -> Command | Coroutine[Any, Any, Command]:
         appended = self._appender.append(message)
         if self._appended:
@@ -164,19 +170,35 @@ class SendHandler:
             answer.ext.update(message.answer_fields)
             answer.frame = b""
         if (self._synchronous or self._confirming) and self._broker.must_confirm(message.properties):
-            return self._confirmed(request, answer, appended)
+            return self._confirmed(request, connection, answer, appended)
         return answer
 
     def _confirmed(
-        self, request: Command, answer: Command, appended: Appended
+        self, request: Command, connection: Connection, answer: Command, appended: Appended
     ) -> Command | Coroutine[Any, Any, Command]:
         waiting = self._broker.confirming(appended)
-        return answer if waiting is None else self._answer_later(request, answer, waiting)
+        if waiting is None:
+            return answer
+        self._unconfirmed += 1
+        ended: asyncio.Future[None] | None = None
+        if self._unconfirmed > MOST_UNCONFIRMED:
+            ended = asyncio.get_running_loop().create_future()
+            connection.serve_after(ended)
+        return self._answer_later(request, answer, waiting, ended)
 
     async def _answer_later(
-        self, request: Command, answer: Command, waiting: Awaitable[tuple[ResponseCode, str]]
+        self,
+        request: Command,
+        answer: Command,
+        waiting: Awaitable[tuple[ResponseCode, str]],
+        ended: asyncio.Future[None] | None,
     ) -> Command:
-        code, remark = await waiting
+        try:
+            code, remark = await waiting
+        finally:
+            self._unconfirmed -= 1
+            if ended is not None:
+                ended.set_result(None)
         return answer if code == ResponseCode.SUCCESS else request.reply(code, answer.ext, remark=remark)
 
     # --- batches ---------------------------------------------------------------------------
@@ -192,16 +214,16 @@ class SendHandler:
         if not target.concerned and not self._appended and head.topic not in self._store.tags_coders:
             columns = split(bytes(head.body), self._plain_texts, self._most_in_run)
             if columns is not None:
-                return self._append_run(request, head, columns)
+                return self._append_run(request, connection, head, columns)
         reading = self._split(head)
         messages = list(islice(reading, MESSAGES_PER_STEP))
         if len(messages) == MESSAGES_PER_STEP:
             return self._send_large_batch(reading, request, connection, target, head, messages)
         if self._is_concerned(target, messages):
             waiting = in_turn(self._host.before_append(message, connection) for message in messages)
-            saved = then(waiting, lambda: self._broker.saving_topic(head))
-            return then(saved, lambda: self._append_together(request, head, messages))
-        return self._append_batch(request, head, messages)
+            saved = then(waiting, lambda: self._broker.saving_topic(head, connection))
+            return then(saved, lambda: self._append_together(request, connection, head, messages))
+        return self._append_batch(request, connection, head, messages)
 
     def _is_concerned(self, target: SendTarget, messages: Iterable[PendingMessage]) -> bool:
         """Whether some plugin wants to see messages of a batch."""
@@ -226,17 +248,17 @@ class SendHandler:
                 waiting = self._host.before_append(message, connection)
                 if waiting is not None:
                     await waiting
-            if (saved := self._broker.saving_topic(head)) is not None:
+            if (saved := self._broker.saving_topic(head, connection)) is not None:
                 await saved
             self._check_together(head, messages)
-        answer = self._append_batch(request, head, messages)
+        answer = self._append_batch(request, connection, head, messages)
         return answer if isinstance(answer, Command) else await answer
 
     def _append_together(
-        self, request: Command, head: PendingMessage, messages: list[PendingMessage]
+        self, request: Command, connection: Connection, head: PendingMessage, messages: list[PendingMessage]
     ) -> Command | Coroutine[Any, Any, Command]:
         self._check_together(head, messages)
-        return self._append_batch(request, head, messages)
+        return self._append_batch(request, connection, head, messages)
 
     def _check_together(self, head: PendingMessage, messages: list[PendingMessage]) -> None:
         """A batch has one answer for all, with one queue and one offset: nobody may move a message out of it."""
@@ -249,7 +271,7 @@ class SendHandler:
                 )
 
     def _append_batch(
-        self, request: Command, head: PendingMessage, messages: list[PendingMessage]
+        self, request: Command, connection: Connection, head: PendingMessage, messages: list[PendingMessage]
     ) -> Command | Coroutine[Any, Any, Command]:
         appended = self._store.append_batch(messages)
         if self._appended:
@@ -257,10 +279,11 @@ class SendHandler:
                 self._broker.note_appended(message, one)
         message_ids = ",".join([one.message_id for one in appended])
         answer = request.reply(ResponseCode.SUCCESS, batch_fields(message_ids, head.queue_id, appended[0].queue_offset))
-        return self._confirmed(request, answer, appended[-1]) if self._broker.must_confirm(head.properties) else answer
+        confirm = self._broker.must_confirm(head.properties)
+        return self._confirmed(request, connection, answer, appended[-1]) if confirm else answer
 
     def _append_run(
-        self, request: Command, head: PendingMessage, columns: Columns
+        self, request: Command, connection: Connection, head: PendingMessage, columns: Columns
     ) -> Command | Coroutine[Any, Any, Command]:
         """The same as :meth:`_append_batch` for a plain one."""
         run = self._store.append_run(
@@ -269,7 +292,7 @@ class SendHandler:
         )  # fmt: skip
         answer = request.reply(ResponseCode.SUCCESS, batch_fields(run.message_ids, head.queue_id, run.queue_offset))
         confirm = self._broker.must_confirm(head.properties)
-        return self._confirmed(request, answer, run.event(len(run) - 1)) if confirm else answer
+        return self._confirmed(request, connection, answer, run.event(len(run) - 1)) if confirm else answer
 
     def _split(self, head: PendingMessage) -> Iterator[PendingMessage]:
         """The messages of a batch: ``size, 0, 0, flag, body length, body, properties length, properties`` each."""

@@ -128,6 +128,11 @@ class Connection:
         self._flush_due = False
         """The turn knows of it already."""
         self._paused = False
+        """The peer does not read."""
+        self._awaited = 0
+        """Things that have to end before the peer's next request is served."""
+        self._stopped = False
+        """One of these two: no requests are served."""
         self._writable = asyncio.Event()
         self._requests: list[Command] = []
         """Decoded and not served yet."""
@@ -195,7 +200,7 @@ class Connection:
         so that it fills its own buffers and nobody else's. A peer that we connected to is read from all the same:
         were both ends to wait for the other to read, neither ever would.
         """
-        self._paused = True
+        self._paused = self._stopped = True
         self._writable.clear()
         if self.accepted and not self._transport.is_closing():
             self._transport.pause_reading()
@@ -203,13 +208,17 @@ class Connection:
     def resume_writing(self) -> None:
         self._paused = False
         self._writable.set()
-        if self.accepted:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._stopped = self._paused or self._awaited > 0
+        if self.accepted and not self._stopped:
             self._turn.will_serve(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         logger.debug("connection lost peer=%s reason=%s", self.peer_address, error or "closed")
         self.closed = True
-        self._paused = False
+        self._paused = self._stopped = False
         self._parts.clear()
         self._requests.clear()
         self._left.clear()
@@ -229,7 +238,7 @@ class Connection:
         if self.lane is not None:
             if self._left:
                 data = self._left.rest() + data  # more came before the request ahead of it is served
-            elif not self._requests and not self._waits and not self._paused and self._last_code in self.lane.codes:
+            elif not self._requests and not self._waits and not self._stopped and self._last_code in self.lane.codes:
                 whole = self._decoder.join(data)
                 if whole is not None:
                     self._left.begin(whole)
@@ -259,7 +268,7 @@ class Connection:
     def _serve_left(self) -> None:
         """Go on behind a request that the lane could not serve, which is served now."""
         while self._left:
-            if self._requests or self._paused or self.closed or self._turn.is_full:
+            if self._requests or self._stopped or self.closed or self._turn.is_full:
                 self._feed(self._left.rest())
                 self._unsettled = True
                 return
@@ -321,7 +330,7 @@ class Connection:
                             break
             except Exception as error:
                 self._refuse(command, error)
-            if self._paused and self.accepted:
+            if self._stopped and self.accepted:
                 self._leave_after(command, requests)
                 break
         if size:
@@ -339,6 +348,18 @@ class Connection:
         if not self.closed and not self._transport.is_closing():
             self._transport.pause_reading()
 
+    def serve_after(self, ended: asyncio.Future[Any]) -> None:
+        """Serve no more requests of this peer, and read none, until this is over: one of them has to wait for it."""
+        self._awaited += 1
+        self._stopped = self._unsettled = True
+        if self.accepted and not self.closed and not self._transport.is_closing():
+            self._transport.pause_reading()
+        ended.add_done_callback(self._await_less)
+
+    def _await_less(self, ended: asyncio.Future[Any]) -> None:
+        self._awaited -= 1
+        self._go_on()
+
     def wait(self) -> None:
         """Leave all requests to a later turn: others got enough answers in this one."""
         if self._left:
@@ -353,7 +374,7 @@ class Connection:
         self._waits = bool(self._requests)
         if self._waits:
             self._transport.pause_reading()
-            if not self._paused:
+            if not self._stopped:
                 self._turn.will_serve(self)
             return
         self._unsettled = False
@@ -363,19 +384,19 @@ class Connection:
             error = self._decoder.error
             logger.warning("connection closed, its bytes are no frame peer=%s reason=%s", self.peer_address, error)
             self.close()
-        elif self.accepted and not self._paused:
+        elif self.accepted and not self._stopped:
             self._transport.resume_reading()
 
     def serve_next(self) -> None:
         """Serve what waited, and read on if nothing is left."""
-        if not self.closed and not self._paused:
+        if not self.closed and not self._stopped:
             self._waits = False
             self._unsettled = True
             self.serve()
 
     def serve_all(self) -> None:
         """Serve at once what waits for its turn: the connection or the server ends."""
-        while self._requests and not self._paused and not self.closed:
+        while self._requests and not self._stopped and not self.closed:
             self._waits = False
             self.serve()
 

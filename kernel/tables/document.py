@@ -64,6 +64,8 @@ class Document:
         """Set after each attempt to write."""
         self._error: Exception | None = None
         """Of the last attempt."""
+        self._tried_changes = 0
+        """Those that the last attempt was to write."""
 
     @property
     def path(self) -> Path:
@@ -82,6 +84,16 @@ class Document:
     def has_saved(self, changes: int) -> bool:
         """Whether the disk has the table as it was after so many changes, or as it became since."""
         return self._written >= changes
+
+    def failure(self, changes: int) -> TableNotSaved | None:
+        """Why the last attempt could not write the table as it was after so many changes, if it was to.
+
+        It is tried again sooner now: somebody wants it.
+        """
+        if self._error is None or not self._written < changes <= self._tried_changes:
+            return None
+        self._changed.set()
+        return TableNotSaved(self._file.path, self._error)
 
     async def saved(self, changes: int | None = None) -> None:
         """Wait until the disk has the table as it was after so many changes, or with everything up to now.
@@ -103,7 +115,7 @@ class Document:
             try:
                 if self._prepare is not None:
                     await self._prepare()
-                changes = self._changes
+                changes = self._tried_changes = self._changes
                 await anyio.to_thread.run_sync(self._file.save, self._snapshot())
             except Exception as error:
                 self._failed(error, f"trying again in {pause:g} s")
@@ -122,7 +134,7 @@ class Document:
         self._tried = anyio.Event()
 
     async def _wait_to_retry(self, pause: float) -> None:
-        """A new change ends a long pause: somebody may wait for it."""
+        """A new change ends a long pause, and so does one that is asked for: somebody waits for it."""
         await anyio.sleep(RETRY_SECONDS)
         with anyio.move_on_after(pause - RETRY_SECONDS):
             await self._changed.wait()

@@ -153,6 +153,11 @@ def flood() -> Attack:
     return Attack([_send("neighbour") * 2_000] * 64)
 
 
+def flood_of_a_new_topic() -> Attack:
+    """The same to a topic that has to be made and saved first; each time another one."""
+    return Attack([_send(f"hostile-new-{time.time_ns()}") * 2_000] * 64)
+
+
 def flood_of_pulls() -> Attack:
     filled = b"".join([_send("hostile-pulled", b"x" * 100) for _ in range(64)])
     return Attack([filled + _pull("hostile-pulled", 0) * 500 for _ in range(64)])
@@ -186,8 +191,8 @@ def noise() -> Attack:
 
 ATTACKS: tuple[Callable[[], Attack], ...] = (
     references, deep_json, huge_batches, held_pulls, acknowledgement_bits, many_groups, many_members,
-    many_subscriptions, many_locks, many_queues, many_topics, flood, flood_of_pulls, sql, half_frames,
-    slow_readers, noise,
+    many_subscriptions, many_locks, many_queues, many_topics, flood, flood_of_a_new_topic, flood_of_pulls,
+    sql, half_frames, slow_readers, noise,
 )  # fmt: skip
 
 
@@ -260,9 +265,9 @@ async def attack(seed: int, folder: Path, count: int = ATTACKS_PER_ROUND, allowe
     try:
         neighbours = []
         for number, make in enumerate(chance.sample(ATTACKS, count)):
-            built = make()
             tries: list[tuple[Measured, Measured]] = []
             for again in range(TRIES):
+                built = make()
                 control = await _measured(process, outcome, f"c{number}{again}", None)
                 beside = await _measured(process, outcome, f"a{number}{again}", built)
                 neighbours += [control.neighbour, beside.neighbour]

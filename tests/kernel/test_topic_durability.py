@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import anyio
@@ -19,6 +19,7 @@ import pytest
 from tests.killed import copy_as_killed
 from tests.plugins.peer import Peer, peer, served
 from verniermq.kernel import (
+    Broker,
     Command,
     PendingMessage,
     RequestCode,
@@ -28,6 +29,8 @@ from verniermq.kernel import (
     format_properties,
 )
 from verniermq.kernel.errors import RemotingError
+from verniermq.kernel.handlers.send import MOST_UNCONFIRMED
+from verniermq.kernel.tables.unsaved import MOST_BYTES, MOST_WAITING
 from verniermq.testing import BrokerProcess, ManualClock, broker_process, running_broker
 
 pytestmark = pytest.mark.anyio
@@ -141,20 +144,27 @@ async def test_messages_that_come_just_as_their_topic_is_saved_do_not_overtake(
     async with running_broker(tmp_path) as broker, anyio.create_task_group() as tasks:
         order: list[int] = []
 
-        async def wait_for_topic(number: int) -> None:
-            waiting = broker.before_append(PendingMessage("orders", 0, b"", {}), None)
+        def line_up() -> Awaitable[None] | None:
+            return broker.before_append(PendingMessage("orders", 0, b"", {}), None)
+
+        async def go(number: int, waiting: Awaitable[None] | None) -> None:
             if waiting is not None:
                 await waiting
             order.append(number)
 
+        async def wait_for_topic(number: int) -> None:
+            await go(number, line_up())
+
         real = broker.topics_document._end_attempt
 
         def end_attempt(error: Exception | None) -> None:
-            """The disk has it, and those who wait do not know yet: these tasks begin before they go on."""
+            """The disk has it, and those who wait do not know yet: tasks begin before and after they go on."""
             monkeypatch.setattr(broker.topics_document, "_end_attempt", real)
             for number in range(3, 6):
                 tasks.start_soon(wait_for_topic, number)
             real(error)
+            for number in range(6, 9):
+                tasks.start_soon(go, number, line_up())
 
         with disk.holding(monkeypatch):
             broker.topics.put(TopicConfig("orders", 4, 4))
@@ -163,10 +173,12 @@ async def test_messages_that_come_just_as_their_topic_is_saved_do_not_overtake(
             await disk.is_syncing()
             monkeypatch.setattr(broker.topics_document, "_end_attempt", end_attempt)
             disk.released.set()
-            while len(order) < 6:  # noqa: ASYNC110 - a file tells
+            while len(order) < 9:  # noqa: ASYNC110 - a file tells
                 await anyio.sleep(0.001)
 
-    assert order == list(range(6))
+    assert sorted(order) == list(range(9))
+    for began_together in ((0, 1, 2, 6, 7, 8), (3, 4, 5)):  # who lines up in a task comes when the task does
+        assert [number for number in order if number in began_together] == list(began_together)
 
 
 async def test_many_new_topics_are_saved_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,3 +354,125 @@ async def test_a_commit_to_a_topic_that_shrank_can_be_read(tmp_path: Path) -> No
         )  # fmt: skip
 
         assert await client.bodies("orders", 1) == [b"paid"]
+
+
+# --- very many wait -----------------------------------------------------------------------
+
+FLOODS, SENDS = 8, 1_500
+
+
+def sends_to(topic: str, bodies: list[bytes]) -> bytes:
+    frames = []
+    for number, body in enumerate(bodies):
+        fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": ""}
+        ext = {name: str(value) for name, value in fields.items()}
+        command = Command.request(RequestCode.SEND_MESSAGE_V2, ext, body)
+        command.opaque = number
+        frames.append(command.encode())
+    return b"".join(frames)
+
+
+def under_way(broker: Broker) -> int:
+    """Requests that are objects with a task each."""
+    return sum(len(connection.tasks) for connection in broker.server.connections)
+
+
+async def test_a_flood_to_a_new_topic_waits_as_bytes_and_keeps_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk()
+    sent = [[b"%d-%d" % (flood, number) for number in range(SENDS)] for flood in range(FLOODS)]
+    async with served(tmp_path) as (broker, client):
+        await client.sent("known", b"first")
+        async with AsyncExitStack() as stack:
+            floods = [await stack.enter_async_context(peer(broker.address, f"f{n}")) for n in range(FLOODS)]
+            with disk.holding(monkeypatch):
+                for flood, bodies in zip(floods, sent, strict=True):
+                    flood.connection.send(sends_to("orders", bodies))
+                await disk.is_syncing()
+                for _ in range(20):
+                    await client.sent("known", b"between")  # others are served meanwhile
+                waiting = under_way(broker)
+                disk.released.set()
+            await client.arrived("orders", FLOODS * SENDS)
+
+            found = await client.bodies("orders")
+    assert MOST_WAITING <= waiting <= MOST_WAITING + FLOODS
+    assert [[body for body in found if body.startswith(b"%d-" % flood)] for flood in range(FLOODS)] == sent
+
+
+async def test_large_messages_to_a_new_topic_wait_in_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk()
+    body = bytes(1 << 20)
+    async with served(tmp_path) as (broker, client):
+        await client.sent("known", b"first")
+        async with peer(broker.address, "flood") as flood:
+            with disk.holding(monkeypatch):
+                flood.connection.send(sends_to("orders", [body] * 40))
+                await disk.is_syncing()
+                while under_way(broker) < MOST_BYTES // len(body):  # noqa: ASYNC110 - the socket tells
+                    await anyio.sleep(0.001)
+                for _ in range(50):
+                    await client.sent("known", b"between")
+                waiting = under_way(broker)
+                disk.released.set()
+            while broker.store.max_offset("orders", 0) < 40:  # noqa: ASYNC110 - the store tells
+                await anyio.sleep(0.001)
+    assert waiting == MOST_BYTES // len(body) + 1
+
+
+async def test_a_topic_that_the_disk_refuses_is_refused_at_once_until_it_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = 0
+
+    def refuse(descriptor: int) -> None:
+        nonlocal attempts
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("topics.json.tmp"):
+            attempts += 1
+            raise OSError(28, "No space left on device")
+
+    async with served(tmp_path) as (_, client):
+        await client.sent("known", b"first")
+        with monkeypatch.context() as changed:
+            changed.setattr(os, "fsync", refuse)
+            refused = [await client.send("orders", b"%d" % number) for number in range(500)]
+            tried = attempts
+        with anyio.fail_after(60):
+            while (await client.send("orders", b"later")).code != ResponseCode.SUCCESS:  # noqa: ASYNC110 - the disk tells
+                await anyio.sleep(0.05)
+
+        assert {answer.code for answer in refused} == {ResponseCode.SYSTEM_ERROR}
+        assert {"topics.json cannot be written: No space left" in answer.remark for answer in refused} == {True}
+        assert tried < 20  # one for each second, however many ask
+        assert await client.bodies("orders") == [b"later"]
+
+
+async def test_a_flood_that_waits_for_the_disk_waits_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached, released, real = threading.Event(), threading.Event(), os.fdatasync
+
+    def fdatasync(descriptor: int) -> None:
+        reached.set()
+        released.wait(120)
+        real(descriptor)
+
+    async with served(tmp_path, store__flush="sync", store__flush_timeout=120) as (broker, client):
+        await client.sent("orders", b"first")
+        async with AsyncExitStack() as stack:
+            floods = [await stack.enter_async_context(peer(broker.address, f"f{n}")) for n in range(FLOODS)]
+            monkeypatch.setattr(os, "fdatasync", fdatasync)
+            for flood in floods:
+                flood.connection.send(sends_to("orders", [b"%d" % number for number in range(SENDS)]))
+            assert await anyio.to_thread.run_sync(reached.wait, 30)
+            while under_way(broker) < MOST_UNCONFIRMED:  # noqa: ASYNC110 - the socket tells
+                await anyio.sleep(0.001)
+            for _ in range(20):
+                await client.ask_well(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
+            waiting = under_way(broker)
+            released.set()
+            with anyio.fail_after(60):
+                while broker.store.max_offset("orders", 0) < 1 + FLOODS * SENDS:  # noqa: ASYNC110 - the store tells
+                    await anyio.sleep(0.01)
+    assert waiting <= MOST_UNCONFIRMED + FLOODS
