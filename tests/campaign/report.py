@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.campaign import results
+from tests.campaign import findings, results
+from tests.campaign.findings import Finding
 from tests.campaign.kinds import KINDS
-from tests.campaign.outcome import Outcome
+from tests.campaign.outcome import Kind, Outcome
 
 PAGE = results.ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- written by python -m tests.campaign.report -->", "<!-- until here -->"
@@ -35,38 +36,51 @@ def table(done: dict[str, Outcome]) -> str:
     return "\n".join(lines)
 
 
-def markdown(lines: list[dict[str, Any]]) -> str:
-    """The page's part that is made from the results."""
+def markdown(lines: list[dict[str, Any]], found: list[Finding]) -> str:
+    """The page's part that is made from the results and the findings."""
     rows = [
-        "| kind | rounds | checked | lost | wrong | passed | longest wait, control | longest hold, control | commits "
-        "| dates |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|---|---|",
+        "Rounds since the last defect of the kind was mended:",
+        "",
+        "| kind | rounds | checked | lost | wrong | passed | stalled | longest wait, control | longest hold, control "
+        "| compiled | all rounds | commits | dates |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|---|",
     ]
     for name, kind in KINDS.items():
         own = [line for line in lines if line["kind"] == name]
-        if not own:
-            continue
-        whole = results.total(own)
-        stall = f"{whole.stall_ms:.0f} ms, {whole.control_ms:.0f} ms" if whole.control_ms else "–"
-        hold = f"{whole.hold_ms:.0f} ms, {whole.hold_control_ms:.0f} ms" if whole.hold_ms else "–"
-        commits = list(dict.fromkeys(line["commit"] for line in own))
-        shown = commits[0] if len(commits) == 1 else f"{commits[0]} … {commits[-1]}"
-        days = sorted({line["date"][:10] for line in own})
-        dates = days[0] if len(days) == 1 else f"{days[0]} … {days[-1]}"
-        rows.append(
-            f"| {name} | {whole.rounds:,} | {whole.checked:,} {kind.unit} | {whole.count('lost')} | "
-            f"{whole.count('wrong')} | {whole.count('passed')} | {stall} | {hold} | {shown} | {dates} |"
-        )
+        if own:
+            rows.append(_row(kind, own, findings.since_mended(own, name, found)))
     rows += ["", f"Machines: {'; '.join(sorted({line['machine'] for line in lines})) or 'none yet'}.", ""]
-    failed = [line for line in lines if line["failures"]]
-    if failed:
-        rows += ["What failed, and when:", ""]
-        for line in failed:
+    opened = [line for line in lines if line["failures"] and not findings.explained(line, found)]
+    if opened:
+        rows += ["Failures that are open:", ""]
+        for line in opened:
             text = line["failures"][0].replace("|", "/").replace("`", "'")
             rows.append(f"- {line['date'][:10]}, {line['commit']}, {line['kind']}: `{text[:160]}`")
     else:
-        rows += ["Nothing that is on record failed."]
+        rows += ["No failure on record is open."]
+    if found:
+        rows += ["", "What was found and mended:", ""]
+    for finding in found:
+        seeds = f", seed{'s' * (len(finding.seeds) > 1)} {', '.join(map(str, finding.seeds))}" if finding.seeds else ""
+        seen = f"seen at {finding.commit}{seeds}, mended {finding.date} by {finding.mended}"
+        rows.append(f"- {finding.kind}, {seen}: {finding.was}.")
     return "\n".join(rows)
+
+
+def _row(kind: Kind, own: list[dict[str, Any]], counted: list[dict[str, Any]]) -> str:
+    whole = results.total(counted)
+    stall = f"{whole.stall_ms:.0f} ms, {whole.control_ms:.0f} ms" if whole.control_ms else "–"
+    hold = f"{whole.hold_ms:.0f} ms, {whole.hold_control_ms:.0f} ms" if whole.hold_ms else "–"
+    compiled = sum(line["rounds"] for line in counted if line.get("path") == "compiled")
+    commits = list(dict.fromkeys(line["commit"] for line in counted)) or ["–"]
+    shown = commits[0] if len(commits) == 1 else f"{commits[0]} … {commits[-1]}"
+    days = sorted({line["date"][:10] for line in counted}) or ["–"]
+    dates = days[0] if len(days) == 1 else f"{days[0]} … {days[-1]}"
+    return (
+        f"| {kind.name} | {whole.rounds:,} | {whole.checked:,} {kind.unit} | {whole.count('lost')} | "
+        f"{whole.count('wrong')} | {whole.count('passed')} | {whole.count('stalled')} | {stall} | {hold} | "
+        f"{compiled:,} | {sum(line['rounds'] for line in own):,} | {shown} | {dates} |"
+    )
 
 
 def on_record() -> list[dict[str, Any]]:
@@ -79,7 +93,7 @@ def write(page: Path = PAGE) -> None:
     """Put the table into the page, in the place of the old one."""
     head, _, rest = page.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n\n{markdown(on_record())}\n\n{END}{tail}")
+    page.write_text(f"{head}{BEGIN}\n\n{markdown(on_record(), findings.read())}\n\n{END}{tail}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from tests.campaign.outcome import Failure, Outcome
+from verniermq.kernel.accel.lane import compiled_lane
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
@@ -26,6 +27,11 @@ def commit() -> str:
     run = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout  # noqa: E731
     changed = run("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results", ":!docs")
     return (run("rev-parse", "--short=10", "HEAD").strip() or "unknown") + ("+" if changed.strip() else "")
+
+
+def path() -> str:
+    """How the brokers of this machine serve plain sends; see ``Broker.path``."""
+    return "plain" if compiled_lane() is None else "compiled"
 
 
 def machine() -> str:
@@ -41,6 +47,7 @@ def line_of(kind: str, first: int, last: int, outcome: Outcome, seconds: float) 
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
         "machine": machine(),
+        "path": path(),
         "kind": kind,
         "seeds": [first, last],
         "seconds": round(seconds),

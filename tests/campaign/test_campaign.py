@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from tests.campaign import access, corruption, disk, fuzz, hostile, kill, power, report, results, soak
+from tests.campaign import access, corruption, disk, findings, fuzz, hostile, kill, power, report, results, soak
 from tests.campaign.outcome import Kind, Outcome, Skipped
 from tests.plugins.txn.peers import peer
 from verniermq.kernel import RequestCode
@@ -116,4 +118,45 @@ def test_the_table_fits_a_terminal() -> None:
 def test_the_page_shows_the_results_that_are_on_record() -> None:
     page = report.PAGE.read_text()
 
-    assert report.markdown(report.on_record()) in page, "renew it: .venv/bin/python -m tests.campaign.report"
+    assert report.markdown(report.on_record(), findings.read()) in page, (
+        "renew it: .venv/bin/python -m tests.campaign.report"
+    )
+
+
+def line(date: str, seed: int, *failures: str, rounds: int = 10) -> dict[str, Any]:
+    outcome = Outcome(rounds=rounds, checked=rounds)
+    for text in failures:
+        outcome.fail("lost", text)
+    return results.line_of("kill", seed, seed, outcome, 1.0) | {"date": f"2026-11-18 {date}"}
+
+
+def test_the_table_counts_rounds_since_the_last_defect_was_mended_and_all_that_is_open() -> None:
+    lines = [line("01:00", 1, "a message"), line("02:00", 2), line("04:00", 3), line("05:00", 4, "another")]
+    found = [findings.Finding("kill", (1,), "aaaa", "bbbb", "2026-11-18 03:00", "an acknowledged message lost")]
+
+    counted = findings.since_mended(lines, "kill", found)
+    page = report.markdown(lines, found)
+
+    assert [one["seeds"][0] for one in counted] == [3, 4]
+    assert "| kill | 20 | 20 messages | 1 | 0 | 0 | 0 |" in page
+    assert "| 40 |" in page
+    assert "another" in page.partition("Failures that are open:")[2]
+    assert "kill, seen at aaaa, seed 1, mended 2026-11-18 03:00 by bbbb: an acknowledged message lost." in page
+    assert findings.since_mended(lines[:1], "kill", []) == lines[:1], "a failure that nobody explained counts"
+
+
+def test_the_rounds_that_count_ran_on_what_was_mended() -> None:
+    def git(*words: str) -> int:
+        return subprocess.run(["git", *words], cwd=results.ROOT, capture_output=True, check=False).returncode
+
+    found = findings.read()
+    if git("cat-file", "-e", f"{found[0].mended}^{{commit}}"):
+        pytest.skip("the history of these files is not here")
+    for kind in {finding.kind for finding in found}:
+        last = findings.last_mended(kind, found)
+        assert last is not None
+        assert git("merge-base", "--is-ancestor", last.mended, "HEAD") == 0, last
+        lines = [one for one in report.on_record() if one["kind"] == kind]
+        for commit in {one["commit"].rstrip("+") for one in findings.since_mended(lines, kind, found)}:
+            if git("cat-file", "-e", f"{commit}^{{commit}}") == 0:
+                assert git("merge-base", "--is-ancestor", last.mended, commit) == 0, f"{kind}: {commit} is older"
