@@ -1,5 +1,7 @@
 """The reference part of ``docs/hooks.md``, made from the specifications: ``python -m verniermq.cli.hookreference``.
 
+Behind the hooks come the names that a plugin may import, see :mod:`verniermq.cli.nameindex`.
+
 What a plugin author reads is what the host checks; a test compares the page with what this makes.
 """
 
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from verniermq.cli.nameindex import name_index
 from verniermq.client import hookspecs as client_hooks
 from verniermq.kernel import hookspecs
 from verniermq.kernel.host.builtin import BROKER_PLUGINS
@@ -81,7 +84,7 @@ def updated(page: str) -> str:
     """The page with its reference part made anew."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{reference()}\n## Names to import\n\n{name_index()}\n\n{END}{after}"
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Plugin:
 
     @hookimpl
     def before_append(self, message: PendingMessage) -> None:
-        """See verniermq.kernel.hookspecs for every hook, when it is called, and what its answer means."""
+        """docs/hooks.md of VernierMQ has every hook, when it is called, and what its answer means."""
         wanted = self.config.required_property
         if wanted not in message.properties:
             raise MessageIllegal(f"a message to {{message.topic!r}} needs the property {{wanted!r}}")
@@ -74,7 +74,8 @@ TEST: Final = '''\
 """A real broker in the test's own process; pytest needs ``anyio`` for async tests, which VernierMQ brings along."""
 
 import pytest
-from verniermq.kernel import Command, RequestCode, ResponseCode, connect
+from verniermq.client import Message, Producer
+from verniermq.kernel import UnexpectedAnswer
 from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
@@ -85,23 +86,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def send_request(properties: str) -> Command:
-    ext = {{
-        "a": "group", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": properties,
-    }}
-    return Command.request(RequestCode.SEND_MESSAGE_V2, ext, b"body")
-
-
 async def test_a_message_without_the_property_is_refused() -> None:
-    async with running_broker(plugins__enable=["default", "{name}"]) as broker:
-        connection = await connect(broker.address)
+    async with (
+        running_broker(plugins__enable=["default", "{name}"]) as broker,
+        Producer("group", namesrv=broker.name_servers[0]) as producer,
+    ):
+        await producer.send(Message("orders", b"body", properties={{"owner": "me"}}))
 
-        refused = await connection.request(send_request(""))
-        taken = await connection.request(send_request("owner\\x01me\\x02"))
-        connection.close()
-
-    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
-    assert taken.code == ResponseCode.SUCCESS
+        with pytest.raises(UnexpectedAnswer, match="needs the property 'owner'"):
+            await producer.send(Message("orders", b"body"))
 '''
 
 README: Final = """\

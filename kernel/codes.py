@@ -234,5 +234,6 @@ PROTOCOL_VERSION_NAME = "V5_3_3"
 PROTOCOL_LANGUAGE = "JAVA"
 
 PRODUCT_FIELD = "brokerProduct"
+"""A field of some answers, which tells our brokers from others."""
 PRODUCT = "VernierMQ"
 """What our brokers say in the answer to a heartbeat, for clients that ask for what Apache's brokers cannot do."""

@@ -61,12 +61,16 @@ class InvalidParameter(RequestRefused):
 
 
 class MissingField(InvalidParameter):
+    """A request lacks a field that it needs."""
+
     def __init__(self, field: str, request: str) -> None:
         super().__init__(f"request {request} lacks the field {field!r}")
         self.field = field
 
 
 class BadField(InvalidParameter):
+    """A field of a request has a value that cannot be used."""
+
     def __init__(self, field: str, value: object, expected: str) -> None:
         super().__init__(f"field {field!r} is {value!r}, expected {expected}")
         self.field = field
@@ -74,6 +78,8 @@ class BadField(InvalidParameter):
 
 
 class TopicNotFound(RequestRefused):
+    """There is no such topic."""
+
     code = ResponseCode.TOPIC_NOT_EXIST
 
     def __init__(self, topic: str, why: str = "create it first, or set auto_create = true in [topics]") -> None:
@@ -82,6 +88,8 @@ class TopicNotFound(RequestRefused):
 
 
 class GroupNotFound(RequestRefused):
+    """There is no such consumer group."""
+
     code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
     def __init__(self, group: str) -> None:
@@ -90,6 +98,8 @@ class GroupNotFound(RequestRefused):
 
 
 class BadName(InvalidParameter):
+    """A name of a topic or group that is not allowed."""
+
     def __init__(self, kind: str, name: str, why: str) -> None:
         super().__init__(f"{kind} name {name!r} {why}")
         self.name = name
@@ -103,6 +113,8 @@ class QueueOutOfRange(InvalidParameter):
 
 
 class NoPermission(RequestRefused):
+    """The peer, or the topic, does not allow it."""
+
     code = ResponseCode.NO_PERMISSION
 
 
@@ -163,6 +175,8 @@ class Busy(RequestRefused):
 
 
 class SubscriptionParseFailed(RequestRefused):
+    """An expression of a subscription that cannot be read."""
+
     code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
@@ -294,18 +308,24 @@ class ListenFailed(VernierMQError):
 
 
 class PeerUnreachable(RemotingError):
+    """No connection to an address could be made."""
+
     def __init__(self, address: str, why: str) -> None:
         super().__init__(f"cannot reach {address}: {why}")
         self.address = address
 
 
 class ConnectionLost(RemotingError):
+    """The peer went away before it answered."""
+
     def __init__(self, address: str) -> None:
         super().__init__(f"the connection to {address} was lost before an answer came")
         self.address = address
 
 
 class RequestTimeout(RemotingError):
+    """The peer did not answer in time."""
+
     def __init__(self, address: str, request: str, seconds: float) -> None:
         super().__init__(f"{address} did not answer {request} within {seconds:g} s")
         self.address = address

@@ -7,5 +7,5 @@ from typing import Any
 
 
 def backend_options() -> dict[str, Any]:
-    """For :func:`anyio.run`."""
+    """Options for ``anyio.run``: the loop that a broker runs on."""
     return {"use_uvloop": find_spec("uvloop") is not None}

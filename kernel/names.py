@@ -49,18 +49,27 @@ WISHES: Final = frozenset(
 """A message with one of these asks its broker for more than to be stored; some plugin has to serve it."""
 
 RETRY_PREFIX: Final = "%RETRY%"
+"""Before the name of a group: the topic of the messages that it failed to consume."""
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
+"""Before the name of a group: the topic of the messages that it has given up."""
 SYSTEM_PREFIX: Final = "rmq_sys_"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 """The model of topics that are created by the first send."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""Where messages with a delay level wait."""
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+"""Where messages with a time of their own wait."""
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+"""Where messages of open transactions wait."""
 OPERATION_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+"""Which transactions have ended."""
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""Where messages go whose producer never said how their transaction ended."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+"""Where clients write what became of messages."""
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+"""Where a broker tells of consumers that asked for what was deleted."""
 
 BROKERS_OWN_TOPICS: Final = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, OPERATION_TOPIC, GIVEN_UP_TOPIC, "SELF_TEST_TOPIC", OFFSET_MOVED_TOPIC}

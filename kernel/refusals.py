@@ -8,6 +8,7 @@ from typing import Final
 from verniermq.kernel.codes import RequestCode
 
 LITE_TOPICS: Final = "lite topics are not supported, since a message here is in the queue of one topic only"
+"""What a request for lite topics is answered."""
 LIGHT_QUEUES: Final = "light message queues are not supported, since a message here is in the queue of one topic only"
 
 REFUSED_REQUESTS: Final[Mapping[int, str]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 import textwrap
 import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -606,6 +608,23 @@ def test_every_piece_of_python_on_the_page_is_python() -> None:
     manual = PAGE.read_text().partition("## Reference")[0]
     for block in _blocks(manual, "python"):
         compile(block, "hooks.md", "exec")
+
+
+def test_the_plugin_and_the_test_on_the_page_work(tmp_path: Path) -> None:
+    page = PAGE.read_text()
+    plugin = _blocks(page.partition("## A whole plugin")[2], "python")[0]
+    test = _blocks(page.partition("## Testing")[2], "python")[0]
+    (tmp_path / "large_orders.py").write_text(plugin)
+    (tmp_path / "test_large_orders.py").write_text(test)
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n\n\n@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
 
 
 def test_everything_that_the_context_has_is_on_the_page() -> None:

@@ -1,12 +1,15 @@
 """Two plugins of strangers, outside of the tree: what built-in plugins can do, they can, with public names alone.
 
-The first limits requests, serves a request of its own, keeps a table, shows itself to those who watch, and brings
-hooks; the second implements them.
+The first limits requests, serves a request of its own, keeps a table, shows itself to those who watch, brings hooks and
+a command; the second implements the hooks.
 """
 
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ from verniermq.kernel import (
     Busy, Command, Connection, Context, Declaration, Document, NoPermission, Registry, RequestCode, Sample, hookimpl,
     hookspec, setting,
 )
+from verniermq.kernel.requests import SendMessage
 
 ASK_QUOTA = 9400
 PEER = "quota.request"
@@ -90,7 +94,7 @@ class Plugin:
         if connection.attributes.setdefault(PEER, request) is not request:
             raise Busy("one request at a time")
         if request.code == RequestCode.SEND_MESSAGE_V2:
-            group = request.text("a")
+            group = SendMessage.of(request).group
             if self.sent.get(group, 0) >= self.limit(group):
                 raise NoPermission(f"group {group!r} has sent its {self.limit(group)} messages")
 
@@ -101,7 +105,7 @@ class Plugin:
         if connection.attributes.get(PEER) is request:
             del connection.attributes[PEER]
         if request.code == RequestCode.SEND_MESSAGE_V2 and answer is not None:
-            group = request.text("a")
+            group = SendMessage.of(request).group
             self.sent[group] = self.sent.get(group, 0) + 1
             self.table.touch()
             if self.sent[group] == self.limit(group):
@@ -163,8 +167,11 @@ def test_they_import_public_names_and_nothing_else_of_ours(source: str) -> None:
     }
 
     assert ours
-    assert {module for module, _ in ours} == {"verniermq.kernel"}
-    assert {name for _, name in ours} <= set(verniermq.kernel.__all__)
+    public = {
+        "verniermq.kernel": verniermq.kernel.__all__,
+        "verniermq.kernel.requests": verniermq.kernel.requests.__all__,
+    }
+    assert [(module, name) for module, name in ours if name not in public.get(str(module), ())] == []
 
 
 async def test_requests_are_limited_and_the_peer_is_told_why(settings: dict[str, Any]) -> None:
@@ -249,3 +256,31 @@ async def test_those_who_watch_see_its_figures_its_page_and_its_condition(settin
         assert page.json == {"sent": {"producers": 1}}
         assert {"check": "quotas are known", "plugin": "quota", "ready": True, "why": ""} in ready.json["checks"]
         assert (metric.name, list(metric.samples())) == ("quota_sent_total", [(("producers",), 1)])
+
+
+COMMAND = '''
+import click
+
+
+@click.command()
+@click.argument("group")
+def quota(group: str) -> None:
+    """Say how many messages a group may send."""
+    click.echo(f"{group}: 3")
+'''
+
+
+def test_a_package_brings_a_command(tmp_path: Path) -> None:
+    (tmp_path / "strangers_quota.py").write_text(COMMAND)
+    metadata = tmp_path / "strangers_quota-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers-quota\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[verniermq.commands]\nquota = strangers_quota:quota\n")
+
+    def verniermq(*words: str) -> str:
+        code = "from verniermq.cli import main; main()"
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.check_output([sys.executable, "-c", code, *words], env=environment, text=True)
+
+    assert verniermq("quota", "producers") == "producers: 3\n"
+    assert "Say how many messages a group may send." in verniermq("--help")

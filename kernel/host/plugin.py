@@ -32,6 +32,7 @@ API_VERSION: Final = 1
 """Raised when a hook changes in a way that an existing plugin would notice."""
 
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a method of a plugin as the implementation of the hook of its name."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -14,7 +14,8 @@ import attrs
 
 @attrs.frozen
 class Role:
-    """
+    """What a broker is among those of its name: the master, or a slave.
+
     Attributes:
         broker_id: What name servers are told: 0 for a master, more for its slaves.
         term: How often the name has had a new master, where that is counted; name servers know the later one by it.

@@ -252,3 +252,4 @@ class MessageFilter:
 
 
 MATCH_ALL: Final = MessageFilter()
+"""Lets every message pass."""

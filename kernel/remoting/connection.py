@@ -42,6 +42,7 @@ from verniermq.kernel.remoting.turn import Turn
 logger = logging.getLogger(__name__)
 
 Answer: TypeAlias = Command | None
+"""What a handler answers; ``None`` for a request that is one way, or that it answers later."""
 Handler: TypeAlias = Callable[[Command, "Connection"], Answer | Coroutine[Any, Any, Answer]]
 """Serves one kind of request. It returns the answer; or a coroutine that returns it; or ``None``, and calls
 :meth:`Connection.answer` later, or never for a request that is one way."""

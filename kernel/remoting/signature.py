@@ -19,6 +19,7 @@ from typing import Final
 from verniermq.kernel.remoting.command import Command
 
 ACCESS_KEY: Final = "AccessKey"
+"""The field of a request that says who signed it."""
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"

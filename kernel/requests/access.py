@@ -41,13 +41,21 @@ class Access(NamedTuple):
 
 
 PUB: Final = frozenset({Action.PUB})
+"""To send."""
 SUB: Final = frozenset({Action.SUB})
+"""To consume."""
 EITHER: Final = frozenset({Action.PUB, Action.SUB})
+"""To send or to consume; one of both will do."""
 CREATE: Final = frozenset({Action.CREATE})
+"""To make new ones."""
 UPDATE: Final = frozenset({Action.UPDATE})
+"""To change."""
 DELETE: Final = frozenset({Action.DELETE})
+"""To delete."""
 GET: Final = frozenset({Action.GET})
+"""To look at one."""
 LIST: Final = frozenset({Action.LIST})
+"""To look at all."""
 
 
 def topic_access(name: str, actions: frozenset[Action]) -> Access:
@@ -59,6 +67,7 @@ def topic_access(name: str, actions: frozenset[Action]) -> Access:
 
 
 def group_access(name: str, actions: frozenset[Action] = SUB) -> Access:
+    """To a group of consumers; of producers with PUB."""
     return Access("group", name, actions)
 
 

@@ -13,7 +13,8 @@ LARGEST_JSON: Final = 1024 * 1024
 
 
 def check_json_size(body: bytes) -> None:
-    """
+    """Refuse a body that is too large.
+
     Raises:
         InvalidParameter: it is too large to be read in one go.
     """
@@ -22,7 +23,8 @@ def check_json_size(body: bytes) -> None:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """
+    """The object in a body of JSON.
+
     Raises:
         InvalidParameter: the body is no JSON object, or too large.
     """

@@ -19,6 +19,8 @@ INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 
 @request
 class Heartbeat(Request):
+    """HEART_BEAT: a client says who it is, and which groups it is in."""
+
     code = RequestCode.HEART_BEAT
     client_id: str = in_body()
     producer_groups: list[str] = in_body()
@@ -61,6 +63,8 @@ class Heartbeat(Request):
 
 @request
 class UnregisterClient(Request):
+    """UNREGISTER_CLIENT: a client leaves its groups."""
+
     code = RequestCode.UNREGISTER_CLIENT
     client_id: str = text("clientID", default="")
     producer_group: str | None = text("producerGroup", default=None)
@@ -73,6 +77,8 @@ class UnregisterClient(Request):
 
 @request
 class GetConsumerList(Request):
+    """GET_CONSUMER_LIST_BY_GROUP: who else is in a consumer group."""
+
     code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
     group: str = text("consumerGroup")
 

@@ -132,6 +132,8 @@ class PullMessage(Request):
 
 @request
 class QueryConsumerOffset(Request):
+    """QUERY_CONSUMER_OFFSET: how far a group has consumed a queue."""
+
     code = RequestCode.QUERY_CONSUMER_OFFSET
     group: str = text("consumerGroup")
     topic: str = text("topic")
@@ -146,6 +148,8 @@ class QueryConsumerOffset(Request):
 
 @request
 class UpdateConsumerOffset(Request):
+    """UPDATE_CONSUMER_OFFSET: a group has consumed a queue so far."""
+
     code = RequestCode.UPDATE_CONSUMER_OFFSET
     group: str = text("consumerGroup")
     topic: str = text("topic")
@@ -172,21 +176,29 @@ class _OfQueue(Request):
 
 @request
 class GetMaxOffset(_OfQueue):
+    """GET_MAX_OFFSET: the offset behind the last message of a queue."""
+
     code = RequestCode.GET_MAX_OFFSET
 
 
 @request
 class GetMinOffset(_OfQueue):
+    """GET_MIN_OFFSET: the offset of the first message of a queue."""
+
     code = RequestCode.GET_MIN_OFFSET
 
 
 @request
 class GetEarliestStoreTime(_OfQueue):
+    """GET_EARLIEST_MSG_STORETIME: when the first message of a queue was stored."""
+
     code = RequestCode.GET_EARLIEST_MSG_STORETIME
 
 
 @request
 class SearchOffset(_OfQueue):
+    """SEARCH_OFFSET_BY_TIMESTAMP: the offset of a queue at a time."""
+
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     timestamp: int = integer("timestamp")
     boundary: str = text("boundaryType", default="LOWER")

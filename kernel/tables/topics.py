@@ -35,6 +35,7 @@ _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 MAX_RETRY_TOPIC_LENGTH: Final = 255
 MAX_GROUP_LENGTH: Final = 120
 MAX_QUEUES: Final = 65536
+"""As many queues a topic may have."""
 MOST_ATTRIBUTE_BYTES: Final = 65536
 """What one topic's attributes may take: the table is kept in memory, and written as a whole."""
 CLUSTER_TOPIC_QUEUES: Final = 16
@@ -47,7 +48,8 @@ DELETED: Final = "verniermqDeletedTopics"
 
 
 def check_topic_name(name: str) -> None:
-    """
+    """Refuse a name that no topic may have.
+
     Raises:
         BadName: the name is empty, too long, or has a character that RocketMQ's clients refuse.
     """
@@ -56,7 +58,8 @@ def check_topic_name(name: str) -> None:
 
 
 def check_group_name(name: str) -> None:
-    """
+    """Refuse a name that no group may have.
+
     Raises:
         BadName: as for a topic, with at most 120 characters.
     """

@@ -7,6 +7,8 @@ from typing import Any
 
 
 class DataVersion:
+    """Counts the changes of a table, as others who have a copy of it compare (RocketMQ: ``DataVersion``)."""
+
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self.counter = 0
