@@ -6,11 +6,12 @@ may whoever the name servers know as a broker of the same name: they take regist
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import ssl
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from verniermq.kernel import Context, PluginError, RemotingError, parse_address, parse_answer
 from verniermq.plugins.ha.settings import REGISTERED, Config, Network, networks
@@ -18,6 +19,15 @@ from verniermq.protocol.nameserver import GetBrokerMemberGroup
 from verniermq.protocol.peers import Peers
 
 logger = logging.getLogger(__name__)
+
+KNOWN_SECONDS: Final = 1.0
+"""Name servers are asked once in this time, however many strangers knock."""
+
+
+def come_from(writer: asyncio.StreamWriter) -> tuple[str, int] | None:
+    """Who has connected; ``None`` if it is gone already."""
+    name = writer.get_extra_info("peername")
+    return None if name is None else (str(name[0]), int(name[1]))
 
 
 def may_have_the_log(networks: Sequence[Network], host: str) -> bool:
@@ -39,12 +49,21 @@ class Door:
         self._broker = broker
         self._networks = networks(config.slaves)
         self._asks = REGISTERED in config.slaves
+        self._asking = asyncio.Lock()
+        self._known: set[Any] = set()
+        self._known_until = 0.0
 
     async def admits(self, host: str) -> bool:
         """Whether who comes from there may have the log."""
         if may_have_the_log(self._networks, host):
             return True
-        return self._asks and _address(host) in await self._registered()
+        if not self._asks:
+            return False
+        async with self._asking:
+            if self._broker.clock.monotonic() >= self._known_until:
+                self._known = await self._registered()
+                self._known_until = self._broker.clock.monotonic() + KNOWN_SECONDS
+        return _address(host) in self._known
 
     async def _registered(self) -> set[Any]:
         """Where the other brokers of our name are, by any name server that answers."""

@@ -30,7 +30,7 @@ from verniermq.kernel import (
 )
 from verniermq.plugins.ha import epochfile
 from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble, Snapshot
-from verniermq.plugins.ha.door import Door, asking_tls, serving_tls
+from verniermq.plugins.ha.door import Door, asking_tls, come_from, serving_tls
 from verniermq.plugins.ha.election import State
 from verniermq.plugins.ha.epochs import cut
 from verniermq.plugins.ha.etcd import Etcd
@@ -139,7 +139,10 @@ class Failover:
                 logger.info("could not say goodbye: %s", error)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, port = writer.get_extra_info("peername")[:2]
+        if (peer := come_from(writer)) is None:
+            writer.transport.abort()
+            return
+        host, port = peer
         try:
             if await self._door.admits(host):
                 await self.members.serve(reader, writer, f"{host}:{port}")

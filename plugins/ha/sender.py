@@ -17,7 +17,7 @@ import anyio
 import attrs
 
 from verniermq.kernel import Context, PluginError
-from verniermq.plugins.ha.door import Door, serving_tls
+from verniermq.plugins.ha.door import Door, come_from, serving_tls
 from verniermq.plugins.ha.frames import Reports, block
 from verniermq.plugins.ha.settings import Config
 from verniermq.plugins.ha.votes import Votes
@@ -120,7 +120,10 @@ class LogSender:
     # --- who may ---------------------------------------------------------------------------
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, port = writer.get_extra_info("peername")[:2]
+        if (peer := come_from(writer)) is None:
+            writer.transport.abort()
+            return
+        host, port = peer
         if not await self._door.admits(host):
             logger.error(
                 "%s:%d wants a copy of the log and is no slave; if it shall be one, put its address into slaves in "

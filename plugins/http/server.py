@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import orjson
@@ -16,7 +17,8 @@ from verniermq.plugins.http.protocol import LARGEST_HEAD, HttpRefused, HttpReque
 logger = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 64
-"""Of one listener. Pages are for a few who watch; the broker's files and memory are for its clients."""
+"""Of one listener. Pages are for a few who watch; the broker's files and memory are for its clients. One more takes the
+place of the one that has neither sent nor read anything for longest: silent peers must not keep a health check away."""
 IDLE_SECONDS: Final = 60.0
 """How long a peer may take to send a head, or to read an answer."""
 
@@ -29,6 +31,8 @@ class HttpServer:
         self._failed = failed
         self._server: asyncio.Server | None = None
         self._peers: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], None] = {}
+        """Those that a head or the reading of an answer is awaited of, the longest first."""
         self.address = ""
         """Where it listens, ``host:port``."""
 
@@ -54,23 +58,43 @@ class HttpServer:
         assert task is not None
         self._peers.add(task)
         try:
-            if len(self._peers) > MOST_CONNECTIONS:
+            if len(self._peers) > MOST_CONNECTIONS and not self._let_one_go():
                 busy = _plain(503, f"{MOST_CONNECTIONS} connections are open; close one first")
                 writer.writelines(encode(busy, keep_alive=False))
                 return
-            while await self._serve_one(reader, writer):
+            while await self._serve_one(task, reader, writer):
                 pass
         except (OSError, TimeoutError, asyncio.CancelledError):
             pass  # the peer is gone or too slow, or the broker stops: there is nobody to tell
         finally:
             self._peers.discard(task)
+            self._silent.pop(task, None)
             writer.close()
 
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    def _let_one_go(self) -> bool:
+        """Whether there was a silent one."""
+        longest = next(iter(self._silent), None)
+        if longest is None:
+            return False
+        del self._silent[longest]
+        longest.cancel()
+        return True
+
+    @asynccontextmanager
+    async def _awaited(self, peer: asyncio.Task[None]) -> AsyncIterator[None]:
+        """A peer has to do something now."""
+        self._silent[peer] = None
+        async with asyncio.timeout(IDLE_SECONDS):
+            yield
+        self._silent.pop(peer, None)
+
+    async def _serve_one(
+        self, peer: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         """Answer one request, and say whether another one may follow."""
         request: HttpRequest | None = None
         try:
-            async with asyncio.timeout(IDLE_SECONDS):
+            async with self._awaited(peer):
                 head = await reader.readuntil(b"\r\n\r\n")
             request = parse(head)
             answer = await self._answer(request)
@@ -82,7 +106,7 @@ class HttpServer:
             answer = _plain(refused.status, str(refused))
         keep_alive = request is not None and request.keep_alive
         with_body = request is None or request.method != "HEAD"
-        async with asyncio.timeout(IDLE_SECONDS):
+        async with self._awaited(peer):
             for piece in encode(answer, with_body=with_body, keep_alive=keep_alive):
                 writer.write(piece)
                 await writer.drain()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import struct
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 from tests.kernel.pulling import INCLUDED, SUSPEND, Waiting, pull, until
 from tests.plugins.ha.pairs import SMALL, log_files, plugin, running_master, running_slave, send
 from tests.plugins.peer import peer
+from tests.work import WorkPerTurn
 from verniermq.client import SendStatus
 from verniermq.kernel import (
     Broker,
@@ -232,6 +236,34 @@ async def test_whoever_is_registered_under_the_brokers_name_may_have_its_log(tmp
         assert await door.admits("::ffff:10.1.2.3")
         assert not await door.admits("10.1.2.4")
         assert not await door.admits("127.0.0.1")
+
+
+async def test_strangers_that_knock_have_name_servers_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_master(tmp_path / "master", plugins__ha__slaves=["registered"]) as master:
+        door = plugin(master)._sender._door
+        asked = WorkPerTurn().watch(monkeypatch, door, "_registered")
+        admitted = await asyncio.gather(*[door.admits(f"10.1.2.{number}") for number in range(50)])
+
+    assert (any(admitted), asked.total) == (False, 1)
+
+
+@pytest.mark.skipif(find_spec("uvloop") is None, reason="only uvloop does not know the address of who is gone")
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
+async def test_who_is_gone_before_it_is_greeted_leaves_no_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_master(tmp_path / "master") as master:
+        for _ in range(20):
+            knocking = socket.create_connection(("127.0.0.1", plugin(master)._sender.port))
+            knocking.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            knocking.close()  # by a reset
+        async with await ha_connection(master) as stream:
+            await stream.send(bytes(8))
+            await until(lambda: len(plugin(master)._sender.slaves) == 1)
+
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize(

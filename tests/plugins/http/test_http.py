@@ -69,6 +69,12 @@ class Visits:
         raise InvalidParameter("days=x; expected a number")
 
 
+class SlowVisits(Visits):
+    async def visits(self, query: Mapping[str, str]) -> Mapping[str, Any]:
+        await anyio.sleep(600)
+        return {}
+
+
 # --- health ---------------------------------------------------------------------------------
 
 
@@ -165,19 +171,40 @@ async def test_one_connection_serves_many_requests(tmp_path: Path) -> None:
     assert b"there is no page '/redyz'; did you mean '/readyz'?" in seen.body
 
 
-async def test_more_connections_than_there_may_be_are_told(tmp_path: Path) -> None:
+async def test_silent_connections_do_not_keep_a_health_check_away(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **HTTP) as broker:
         host, _, port = address_of(broker, "/livez").rpartition(":")
-        open_ones = [await anyio.connect_tcp(host, int(port)) for _ in range(MOST_CONNECTIONS)]
         server = broker.host.active["http"].instance.servers["127.0.0.1:0"]
-        await until(lambda: len(server._peers) == MOST_CONNECTIONS)
+        open_ones = []
+        for number in range(MOST_CONNECTIONS):
+            open_ones.append(await anyio.connect_tcp(host, int(port)))
+            await until(lambda number=number: len(server._silent) == number + 1)
+        seen = [await ask(f"{host}:{port}", head("/livez", "Connection: close")) for _ in range(3)]
+        with pytest.raises(anyio.EndOfStream):
+            await open_ones[0].receive()  # the one that had been silent for longest
+        await open_ones[-1].send(head("/livez", "Connection: close"))
+        last = await open_ones[-1].receive()
+        for stream in open_ones:
+            await stream.aclose()
+
+    assert [one.status for one in seen] == [200, 200, 200]
+    assert last.startswith(b"HTTP/1.1 200")
+
+
+async def test_more_connections_than_there_may_be_are_told(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **with_plugin(SlowVisits)) as broker:
+        host, _, port = address_of(broker, "/livez").rpartition(":")
+        server = broker.host.active["http"].instance.servers["127.0.0.1:0"]
+        open_ones = [await anyio.connect_tcp(host, int(port)) for _ in range(MOST_CONNECTIONS)]
+        for stream in open_ones:
+            await stream.send(head("/visits"))
+        await until(lambda: len(server._peers) == MOST_CONNECTIONS and not server._silent)
         refused = await ask(f"{host}:{port}", head("/livez", "Connection: close"))
         for stream in open_ones:
             await stream.aclose()
-        await until(lambda: not server._peers)
-        served = await look(broker, "/livez")
 
-    assert (refused.status, served.status) == (503, 200)
+    assert refused.status == 503
+    assert b"64 connections are open" in refused.body
 
 
 async def test_two_plugins_cannot_have_one_page(tmp_path: Path) -> None:
