@@ -37,7 +37,7 @@ from verniermq.kernel.remoting.binary_header import language_number
 from verniermq.kernel.remoting.interceptor import passed_by
 
 if TYPE_CHECKING:
-    from verniermq.kernel.broker import Broker
+    from verniermq.kernel.handlers.parts import BrokerParts
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class PlainLane:
     def codes(self) -> frozenset[int]:
         return self._codes
 
-    def __init__(self, compiled: Any, broker: Broker, added: str, own: Mapping[int, Handler]) -> None:
+    def __init__(self, compiled: Any, broker: BrokerParts, added: str, own: Mapping[int, Handler]) -> None:
         """``own`` are the handlers that it does the work of; where another one serves, it does not."""
         store = broker.store
         self._own = {int(code): handler for code, handler in own.items()}

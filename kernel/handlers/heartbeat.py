@@ -18,7 +18,7 @@ from verniermq.kernel.steps import in_steps
 from verniermq.kernel.tables.clients import LiveSubscription
 
 if TYPE_CHECKING:
-    from verniermq.kernel.broker import Broker
+    from verniermq.kernel.handlers.parts import BrokerParts
 
 REGISTERED_PER_STEP: Final = 32
 """Groups and subscriptions of a heartbeat that are taken in before others have a turn."""
@@ -31,7 +31,7 @@ MODES: Final = {
 
 
 class HeartbeatHandlers:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
 
     def register(self, table: HandlerTable) -> None:

@@ -19,11 +19,11 @@ from verniermq.kernel.requests import (
 from verniermq.kernel.tables.topics import MAX_QUEUES
 
 if TYPE_CHECKING:
-    from verniermq.kernel.broker import Broker
+    from verniermq.kernel.handlers.parts import BrokerParts
 
 
 class OffsetHandlers:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
 
     def register(self, table: HandlerTable) -> None:

@@ -24,7 +24,7 @@ from verniermq.kernel.remoting import Command, Connection
 from verniermq.kernel.requests import PullMessage
 
 if TYPE_CHECKING:
-    from verniermq.kernel.broker import Broker
+    from verniermq.kernel.handlers.parts import BrokerParts
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Pull(NamedTuple):
 
 
 class PullHandler:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._store = broker.store
         self._limits = broker.configuration.pull

@@ -30,7 +30,7 @@ from verniermq.kernel.requests import SendMessage, read_send
 from verniermq.kernel.steps import in_steps
 
 if TYPE_CHECKING:
-    from verniermq.kernel.broker import Broker
+    from verniermq.kernel.handlers.parts import BrokerParts
     from verniermq.kernel.store import Appended
 
 MOST_UNCONFIRMED: Final = 1024
@@ -59,7 +59,7 @@ class SendTarget:
 
 
 class SendHandler:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._store = broker.store
         self._appender = broker.store.appender
