@@ -18,9 +18,9 @@ from typing import Any, Final
 from verniermq.cli.nameindex import name_index
 from verniermq.client import hookspecs as client_hooks
 from verniermq.kernel import hookspecs
+from verniermq.kernel.hookspec import HookKind, kind_of, specifications_in
 from verniermq.kernel.host.builtin import BROKER_PLUGINS
 from verniermq.kernel.host.discovery import built_in, load
-from verniermq.kernel.host.spec import HookKind, kind_of, specifications_in
 
 BEGIN: Final = "<!-- made by python -m verniermq.cli.hookreference -->"
 END: Final = "<!-- end of what is made -->"

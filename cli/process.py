@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from verniermq.kernel.broker import Broker
-from verniermq.kernel.descriptors import descriptor_limit
+from verniermq.kernel.remoting.descriptors import descriptor_limit
 
 logger = logging.getLogger(__name__)
 

@@ -64,6 +64,7 @@ from verniermq.kernel.errors import (
     VernierMQError,
     nearest,
 )
+from verniermq.kernel.hookspec import hookspec
 from verniermq.kernel.host.builtin import Catalogue
 from verniermq.kernel.host.context import Context
 from verniermq.kernel.host.host import PluginHost
@@ -71,7 +72,6 @@ from verniermq.kernel.host.offers import Check, Histogram, Metric, Page, PageAns
 from verniermq.kernel.host.plugin import API_VERSION, Attribute, Declaration, NoConfig, concerns, gathered, hookimpl
 from verniermq.kernel.host.registry import Registry
 from verniermq.kernel.host.role import Role
-from verniermq.kernel.host.spec import hookspec
 from verniermq.kernel.jsonlimits import FROM_FILE, FROM_PEER, FROM_SERVER, parse_json
 from verniermq.kernel.loop import backend_options
 from verniermq.kernel.maybe import then

@@ -1,6 +1,6 @@
 """Every hook of a broker, in the order a broker and then a message meet them.
 
-:mod:`verniermq.kernel.host.spec` explains the three shapes. An implementation takes the arguments it needs by name and
+:mod:`verniermq.kernel.hookspec` explains the three shapes. An implementation takes the arguments it needs by name and
 may leave out the others. What happens when one raises anything but ``RequestRefused`` is the plugin's own declaration
 (``on_failure``), never a lost or half changed message. Hooks marked *hot* lie on the path of every message: a hook that
 nobody implements costs nothing there, and batches are handed over where possible.
@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verniermq.kernel.host.spec import hookspec
+from verniermq.kernel.hookspec import hookspec
 
 if TYPE_CHECKING:
     from verniermq.kernel.codes import ResponseCode

@@ -55,10 +55,10 @@ from verniermq.kernel import (
     setting,
 )
 from verniermq.kernel.config import load
+from verniermq.kernel.hookspec import HookKind, kind_of, specifications_in
 from verniermq.kernel.host import discovery
 from verniermq.kernel.host.builtin import BROKER_PLUGINS
 from verniermq.kernel.host.reload import SettingsWatcher
-from verniermq.kernel.host.spec import HookKind, kind_of, specifications_in
 from verniermq.kernel.requests import Access, Caller
 from verniermq.kernel.traffic import Consuming, EndedTransaction, Sending
 from verniermq.plugins.admin.status import runtime_info

@@ -18,9 +18,9 @@ import anyio
 import attrs
 
 from verniermq.kernel.errors import PluginFailed, RequestRefused
+from verniermq.kernel.hookspec import HookKind
 from verniermq.kernel.host.discovery import PluginCandidate
 from verniermq.kernel.host.plugin import Concern, Declaration, is_gathered
-from verniermq.kernel.host.spec import HookKind
 from verniermq.kernel.message import PendingMessage
 from verniermq.kernel.remoting.command import Command, request_name
 from verniermq.kernel.remoting.connection import Answer, Connection, Handler

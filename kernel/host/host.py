@@ -25,12 +25,12 @@ import pluggy
 
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.errors import ConfigError, PluginError, RequestRefused, nearest
+from verniermq.kernel.hookspec import PROJECT, HookKind, kind_of, specifications_in
 from verniermq.kernel.host import discovery
 from verniermq.kernel.host.builtin import Catalogue
 from verniermq.kernel.host.hookcall import ActivePlugin, HookCall, adapted
 from verniermq.kernel.host.order import in_order
 from verniermq.kernel.host.plugin import Declaration, concern_of
-from verniermq.kernel.host.spec import PROJECT, HookKind, kind_of, specifications_in
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ import attrs
 import pluggy
 
 from verniermq.kernel.errors import PluginError
-from verniermq.kernel.host.spec import PROJECT
+from verniermq.kernel.hookspec import PROJECT
 
 API_VERSION: Final = 1
 """Raised when a hook changes in a way that an existing plugin would notice."""

@@ -21,7 +21,7 @@ from typing import Final
 
 import attrs
 
-from verniermq.kernel.descriptors import descriptor_limit, kept_for_files
+from verniermq.kernel.remoting.descriptors import descriptor_limit, kept_for_files
 
 logger = logging.getLogger(__name__)
 

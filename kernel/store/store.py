@@ -35,7 +35,6 @@ from verniermq.kernel.commitlog.log import CommitLog, SegmentInfo
 from verniermq.kernel.commitlog.mapped import SyncFailed
 from verniermq.kernel.commitlog.record import START_OF_RECORD, decode
 from verniermq.kernel.config.schema import StoreSettings
-from verniermq.kernel.descriptors import most_queue_files
 from verniermq.kernel.dispatch.bytime import offset_by_time, store_timestamp
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, Listener, TagsCoder
@@ -43,6 +42,7 @@ from verniermq.kernel.dispatch.event import Appended, DispatchEvent
 from verniermq.kernel.dispatch.run import Run, events_of
 from verniermq.kernel.errors import CannotOpenStore, CorruptRecord, StoreError
 from verniermq.kernel.message import MessageFilter, PendingMessage, StoredMessage
+from verniermq.kernel.remoting.descriptors import most_queue_files
 from verniermq.kernel.store.appender import Appender, Columns
 from verniermq.kernel.store.clockchanges import ClockChanges
 from verniermq.kernel.store.copy import Copy

@@ -15,7 +15,7 @@ import pytest
 
 from tests.plugins.peer import peer
 from verniermq.kernel import ConnectionLost
-from verniermq.kernel.descriptors import descriptor_limit, kept_for_files, most_queue_files
+from verniermq.kernel.remoting.descriptors import descriptor_limit, kept_for_files, most_queue_files
 from verniermq.kernel.remoting.listener import Listener
 from verniermq.testing import broker_process
 

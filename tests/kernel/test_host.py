@@ -10,7 +10,7 @@ import pytest
 
 from tests.kernel.enabling import enabled, loaded
 from verniermq.kernel import ConfigError, Context, Declaration, PluginError, PluginHost, hookimpl, hookspecs, setting
-from verniermq.kernel.host.spec import kind_of, specifications_in
+from verniermq.kernel.hookspec import kind_of, specifications_in
 from verniermq.testing import running_broker
 
 

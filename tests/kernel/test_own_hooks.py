@@ -9,7 +9,7 @@ import pytest
 
 from tests.kernel.enabling import enabled, loaded
 from verniermq.kernel import Context, Declaration, NoConfig, PluginError, RequestRefused, hookimpl, hookspec, hookspecs
-from verniermq.kernel.host.spec import kind_of
+from verniermq.kernel.hookspec import kind_of
 
 pytestmark = pytest.mark.anyio
 
