@@ -3,7 +3,7 @@
 ::
 
     python bench/grpc.py                   both, into bench/results/grpc.json
-    python bench/grpc.py --alone           the plugin alone, and what the front costs
+    python bench/grpc.py --alone           the plugin alone
 
 Each round is one run of the client: it warms up, sends with ``--flight`` messages on their way, then consumes all of it
 with a push consumer. Plain connections, bodies of 128 bytes. Apache's proxy has a heap of 1 GiB and the options of its

@@ -2,7 +2,8 @@
 
 ::
 
-    port ──> front.py       TLS taken off, the client's address kept; certificate.py
+    port ──> port.py        TLS or plain, by the first byte; certificate.py
+             http2.py       a connection: frames, windows, limits; stream.py, frames.py
     call ──> server.py      who calls, what it is told if something is wrong
              routes.py      where a topic is
              telemetry.py   what a client says of itself; clients.py: the connections that its calls are made on

@@ -9,7 +9,7 @@ behind it, so that its age says nothing and is not looked at.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -51,12 +51,11 @@ class Call:
     signed_text: str = ""
 
     @classmethod
-    def of(cls, metadata: Iterable[Any], peer: tuple[str, int]) -> Call:
+    def of(cls, fields: Mapping[str, str], peer: tuple[str, int]) -> Call:
         """
         Raises:
             CallFailed: it does not say who calls.
         """
-        fields = {key: value for key, value in metadata if isinstance(value, str)}
         client_id = fields.get("x-mq-client-id", "")
         if not client_id:
             raise CallFailed(Code.CLIENT_ID_REQUIRED, "the call has no metadata x-mq-client-id")

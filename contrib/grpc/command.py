@@ -57,7 +57,7 @@ def proxy(
             certificate=certificate, private_key=key,
         )  # fmt: skip
         await serving.start()
-        click.echo(f"gRPC proxy listening on {host}:{serving.front.port}, brokers of {namesrv}")
+        click.echo(f"gRPC proxy listening on {host}:{serving.port}, brokers of {namesrv}")
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(serving.server.run)

@@ -105,7 +105,7 @@ class Plugin:
     @property
     def port(self) -> int:
         """Where it listens."""
-        return self._port.front.port
+        return self._port.port
 
     @hookimpl
     async def broker_started(self) -> None:

@@ -1,4 +1,7 @@
-"""A gRPC port as a whole: the front, the server behind it, the certificate; for a broker and for a proxy."""
+"""A gRPC port as a whole, for a broker and for a proxy.
+
+TLS and plain connections come to the same port and are told apart by their first byte, as on the broker's own.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ import attrs
 
 from verniermq.contrib.grpc.brokers import Brokers
 from verniermq.contrib.grpc.certificate import grpc_tls, make_certificate
-from verniermq.contrib.grpc.front import PRIVATE_HOST, Front
 from verniermq.contrib.grpc.handles import Sealer
+from verniermq.contrib.grpc.http2 import Http2Connection
 from verniermq.contrib.grpc.server import GrpcServer
-from verniermq.kernel import FileStamps, RemotingLimits, watch_files
+from verniermq.kernel import ConfigError, FileStamps, Listener, RemotingLimits, SharedPort, Tls, watch_files
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +42,10 @@ class GrpcPort:
     max_connections: int = 10_000
     max_clients: int = 10_000
     max_calls: int = 30_000
-    front: Front = attrs.field(init=False)
     server: GrpcServer = attrs.field(init=False)
+    _tls: Tls = attrs.field(init=False)
+    _shared_port: SharedPort = attrs.field(init=False)
+    _listener: Listener | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         if not self.certificate:
@@ -48,26 +53,35 @@ class GrpcPort:
             if not (certificate.exists() and key.exists()):
                 make_certificate(certificate, key, self.advertised)
             self.certificate, self.private_key = str(certificate), str(key)
-        tls = grpc_tls(self.certificate, self.private_key, self.plain_allowed, self.handshake_seconds)
-        self.front = Front(tls, RemotingLimits(max_connections=self.max_connections))
-        sealer = Sealer(self.key)
-        self.server = GrpcServer(self.brokers, sealer, self.max_clients, self.max_calls, self.front.peer_of)
+        self._tls = grpc_tls(self.certificate, self.private_key, self.plain_allowed, self.handshake_seconds)
+        limits = RemotingLimits(max_connections=self.max_connections)
+        self.server = GrpcServer(
+            self.brokers, Sealer(self.key), self.max_connections, self.max_clients, self.max_calls
+        )  # fmt: skip
+        self._shared_port = SharedPort(self._tls, lambda: Http2Connection(self.server.connections), limits)
 
     async def start(self) -> None:
         """
         Raises:
             ConfigError: it cannot be listened there.
         """
-        self.front.private_port = await self.server.start(f"{PRIVATE_HOST}:0")
-        port = await self.front.listen(self.host, self.port)
-        self.server.routes.address = (self.advertised, port)
-        logger.info("gRPC listening host=%s port=%d certificate=%s", self.host, port, self.certificate)
+        self._listener = Listener(self._shared_port.greet)
+        try:
+            await self._listener.listen(self.host, self.port, self._shared_port.limits.listen_backlog)
+        except OSError as error:
+            what = f"plugin 'grpc' cannot listen on {self.host}:{self.port}: {error.strerror or error}"
+            raise ConfigError(f"{what}; choose another port in [plugins.grpc]") from error
+        self.port = int(self._listener.sockets[0].getsockname()[1])
+        self.server.routes.address = (self.advertised, self.port)
+        logger.info("gRPC listening host=%s port=%d certificate=%s", self.host, self.port, self.certificate)
 
     async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._shared_port.close()
         await self.server.stop()
-        self.front.close()
 
     async def watch_certificate(self) -> None:
         """Show a changed certificate to whoever connects from then on."""
         stamps = FileStamps((self.certificate, self.private_key))
-        await watch_files("certificate of the gRPC port is", stamps, self.front.tls.reload)
+        await watch_files("certificate of the gRPC port is", stamps, self._tls.reload)

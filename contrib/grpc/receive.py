@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -85,7 +85,7 @@ class ReceiveCalls:
     renewals: Renewals
     unread: Unread = attrs.field(factory=Unread)
 
-    async def receive(self, request: Any, call: Call, time_left: float | None) -> AsyncIterator[Any]:
+    async def receive(self, request: Any, call: Call, time_left: float | None) -> AsyncGenerator[Any, None]:
         """The parts of the stream.
 
         Raises:

@@ -8,54 +8,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 import attrs
-import grpc
-import grpc.aio
+from google.protobuf.message import DecodeError
 
 from verniermq.contrib.grpc.ack import AckCalls
 from verniermq.contrib.grpc.brokers import Brokers
 from verniermq.contrib.grpc.call import Call
 from verniermq.contrib.grpc.clients import ClientTable
 from verniermq.contrib.grpc.enums import Code
+from verniermq.contrib.grpc.frames import GrpcStatus
 from verniermq.contrib.grpc.handles import Sealer
+from verniermq.contrib.grpc.http2 import Http2Connections, Rpc
 from verniermq.contrib.grpc.receive import ReceiveCalls
 from verniermq.contrib.grpc.renewal import Renewals
 from verniermq.contrib.grpc.routes import RouteCalls
 from verniermq.contrib.grpc.schema import RPCS, SERVICE, proto
 from verniermq.contrib.grpc.send import SendCalls
 from verniermq.contrib.grpc.status import CallFailed, status
+from verniermq.contrib.grpc.stream import RpcFailed, Stream
 from verniermq.contrib.grpc.telemetry import NO_LITE, Telemetry
 from verniermq.kernel import ConnectionLost, PeerUnreachable, RemotingError, RequestTimeout
 
 logger = logging.getLogger(__name__)
 
-OPTIONS: Final = (
-    # Two brokers on one port would share the clients in silence.
-    ("grpc.so_reuseport", 0),
-    # C++ clients ping every minute and Java's every five, also while nothing else happens.
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    ("grpc.http2.max_ping_strikes", 0),
-    # Our own pings find peers that went away without a word.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
 ROOM: Final = 1 << 20
 """Bytes that a request may have beside the body of its message."""
 STOP_SECONDS: Final = 2.0
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks at what needs more time, and at who is gone."""
-
-PeerOf = Callable[[int], tuple[str, int]]
-"""The client's address, by the port that its connection comes from."""
-
-
-def port_of(peer: str) -> int:
-    """The port in what gRPC takes for a peer: ``ipv4:127.0.0.1:43210``."""
-    port = peer.rpartition(":")[2]
-    return int(port) if port.isdecimal() else 0
 
 
 @attrs.define(eq=False)
@@ -64,16 +47,16 @@ class GrpcServer:
 
     brokers: Brokers
     sealer: Sealer
+    max_connections: int
     max_clients: int
     max_calls: int
-    peer_of: PeerOf
     clients: ClientTable = attrs.field(init=False)
     renewals: Renewals = attrs.field(init=False)
     routes: RouteCalls = attrs.field(init=False)
     _telemetry: Telemetry = attrs.field(init=False)
     _receives: ReceiveCalls = attrs.field(init=False)
     _calls: dict[str, Callable[[Any, Call], Awaitable[Any]]] = attrs.field(init=False)
-    _server: Any = attrs.field(default=None, init=False)
+    connections: Http2Connections = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.clients = ClientTable(self.brokers, self.max_clients, lambda client: self._telemetry.handlers(client))
@@ -96,21 +79,8 @@ class GrpcServer:
             "ForwardMessageToDeadLetterQueue": acks.forward_to_dead_letters,
             "SyncLiteSubscription": _refuse_lite,
         }
-
-    # --- start and stop --------------------------------------------------------------------
-
-    async def start(self, address: str) -> int:
-        """Listen, and return the port.
-
-        Raises:
-            RuntimeError: it cannot be listened there.
-        """
-        largest = ("grpc.max_receive_message_length", self.brokers.max_message_size + ROOM)
-        self._server = grpc.aio.server(options=(*OPTIONS, largest), maximum_concurrent_rpcs=self.max_calls)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
-        port = self._server.add_insecure_port(address)
-        await self._server.start()
-        return int(port)
+        largest = self.brokers.max_message_size + ROOM
+        self.connections = Http2Connections(self._rpcs(), largest, self.max_connections, self.max_calls)
 
     async def run(self) -> None:
         """What goes on all the time: messages in hand are renewed, silent clients forgotten."""
@@ -120,76 +90,109 @@ class GrpcServer:
             self.clients.forget_silent()
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self.clients.close()  # what waits for messages ends at once
-            await self._server.stop(STOP_SECONDS)
-            self._server = None
-
-    def _handlers(self) -> dict[str, Any]:
-        handlers = {}
-        for name, kinds in RPCS.items():
-            request, response = (getattr(proto, kind.removeprefix("*")) for kind in kinds.split())
-            coding = {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
-            if name == "Telemetry":
-                handlers[name] = grpc.stream_stream_rpc_method_handler(self._stream_telemetry, **coding)
-            elif name == "ReceiveMessage":
-                handlers[name] = grpc.unary_stream_rpc_method_handler(self._stream_messages, **coding)
-            else:
-                handlers[name] = grpc.unary_unary_rpc_method_handler(self._answering(name, response), **coding)
-        return handlers
+        self.clients.close()  # what waits for messages ends at once
+        await self.connections.close(STOP_SECONDS)
 
     # --- calls -----------------------------------------------------------------------------
 
-    def _call(self, context: Any) -> Call:
-        return Call.of(context.invocation_metadata() or (), self.peer_of(port_of(context.peer())))
+    def _rpcs(self) -> dict[str, Rpc]:
+        found = {}
+        for name, kinds in RPCS.items():
+            request, response = (getattr(proto, kind.removeprefix("*")) for kind in kinds.split())
+            if name == "Telemetry":
+                rpc = Rpc(self._stream_telemetry, takes_many=True)
+            elif name == "ReceiveMessage":
+                rpc = Rpc(self._stream_messages)
+            else:
+                rpc = Rpc(self._answering(name, request.FromString, response))
+            found[f"/{SERVICE}/{name}"] = rpc
+        return found
 
-    def _answering(self, name: str, response: Any) -> Any:
+    def _answering(self, name: str, read: Callable[[bytes], Any], response: Any) -> Callable[[Stream], Awaitable[None]]:
         serve = self._calls[name]
 
-        async def answer(request: Any, context: Any) -> Any:
+        async def answer(stream: Stream) -> None:
+            request = _only_message(stream, read)
             try:
-                return await serve(request, self._call(context))
+                answer = await serve(request, Call.of(stream.metadata, stream.peer))
             except Exception as error:
-                return response(status=await self._status(name, error, context))
+                answer = response(status=self._status(name, error, stream))
+            stream.finish(answer.SerializeToString())
 
         return answer
 
-    async def _stream_messages(self, request: Any, context: Any) -> AsyncIterator[Any]:
+    async def _stream_messages(self, stream: Stream) -> None:
+        request = _only_message(stream, proto.ReceiveMessageRequest.FromString)
         try:
-            async for part in self._receives.receive(request, self._call(context), context.time_remaining()):
-                yield part
+            call = Call.of(stream.metadata, stream.peer)
+            async with aclosing(self._receives.receive(request, call, stream.time_left())) as parts:
+                async for part in parts:
+                    await stream.send(part.SerializeToString(), soon=True)
         except Exception as error:
-            yield proto.ReceiveMessageResponse(status=await self._status("ReceiveMessage", error, context))
+            refused = proto.ReceiveMessageResponse(status=self._status("ReceiveMessage", error, stream))
+            await stream.send(refused.SerializeToString(), soon=True)
             last = proto.ReceiveMessageResponse()
             last.delivery_timestamp.FromMilliseconds(self.brokers.clock.now_ms())
-            yield last
+            await stream.send(last.SerializeToString(), soon=True)
+        stream.close()
 
-    async def _stream_telemetry(self, commands: Any, context: Any) -> AsyncIterator[Any]:
+    async def _stream_telemetry(self, stream: Stream) -> None:
         try:
-            async for command in self._telemetry.stream(commands, self._call(context)):
-                yield command
+            call = Call.of(stream.metadata, stream.peer)
+            async with aclosing(self._telemetry.stream(_commands(stream), call)) as commands:
+                async for command in commands:
+                    await stream.send(command.SerializeToString())
         except CallFailed as error:
             refused = error.code in (Code.UNAUTHORIZED, Code.FORBIDDEN)
-            code = grpc.StatusCode.PERMISSION_DENIED if refused else grpc.StatusCode.INVALID_ARGUMENT
-            await context.abort(code, str(error))
+            code = GrpcStatus.PERMISSION_DENIED if refused else GrpcStatus.INVALID_ARGUMENT
+            raise RpcFailed(code, str(error)) from None
+        except RpcFailed:
+            raise
         except Exception as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, (await self._status("Telemetry", error, context)).message)
+            raise RpcFailed(GrpcStatus.UNAVAILABLE, self._status("Telemetry", error, stream).message) from error
+        stream.close()
 
-    async def _status(self, name: str, error: Exception, context: Any) -> Any:
-        """What the client is told. Ends the call if the broker is not there."""
+    def _status(self, name: str, error: Exception, stream: Stream) -> Any:
+        """What the client is told.
+
+        Raises:
+            RpcFailed: the broker is not there.
+        """
         if isinstance(error, CallFailed):
-            logger.debug("call refused call=%s peer=%s reason=%s", name, context.peer(), error)
+            logger.debug("call refused call=%s peer=%s reason=%s", name, stream.peer, error)
             return error.status
         if isinstance(error, ConnectionLost | PeerUnreachable):
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise RpcFailed(GrpcStatus.UNAVAILABLE, str(error)) from error
         if isinstance(error, RequestTimeout):
             return status(Code.PROXY_TIMEOUT, str(error))
         if isinstance(error, RemotingError):
             return status(Code.INTERNAL_SERVER_ERROR, str(error))
-        if isinstance(error, grpc.aio.AbortError):
-            raise error
-        logger.error("call failed call=%s peer=%s", name, context.peer(), exc_info=error)
+        logger.error("call failed call=%s peer=%s", name, stream.peer, exc_info=error)
         return status(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+
+def _only_message(stream: Stream, read: Callable[[bytes], Any]) -> Any:
+    """The request of a call that has one.
+
+    Raises:
+        RpcFailed: there is none, or another number, or it is no message of the protocol.
+    """
+    if len(stream.messages) != 1 or stream.incoming:
+        what = f"a call with {len(stream.messages)} whole messages, expected 1"
+        raise RpcFailed(GrpcStatus.INTERNAL, what)
+    return _read(stream.messages.popleft(), read)
+
+
+def _read(message: bytes, read: Callable[[bytes], Any]) -> Any:
+    try:
+        return read(message)
+    except DecodeError as error:
+        raise RpcFailed(GrpcStatus.INTERNAL, f"the message cannot be read: {error}") from None
+
+
+async def _commands(stream: Stream) -> AsyncIterator[Any]:
+    async for message in stream:
+        yield _read(message, proto.TelemetryCommand.FromString)
 
 
 async def _refuse_lite(request: Any, call: Call) -> Any:

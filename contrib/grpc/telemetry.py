@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -44,7 +44,7 @@ class Telemetry:
 
     # --- the stream ------------------------------------------------------------------------
 
-    async def stream(self, commands: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
+    async def stream(self, commands: AsyncIterator[Any], call: Call) -> AsyncGenerator[Any, None]:
         """The commands for a client, in return for what it sends.
 
         Raises:

@@ -38,7 +38,7 @@ async def proxy_of(
     )
     await serving.start()
     try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{serving.front.port}") as channel:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{serving.port}") as channel:
             yield Client(channel, {"x-mq-client-id": "proxied@1"})
     finally:
         await serving.stop()
