@@ -45,7 +45,9 @@ class Client:
 
     async def send(self, body: bytes, topic: str = TOPIC, **system: Any) -> Any:
         message = make_message(body, topic, **system)
-        return (await self.call("SendMessage", messages=[message])).entries[0]
+        answer = await self.call("SendMessage", messages=[message])
+        assert answer.entries, answer.status
+        return answer.entries[0]
 
     # --- consumers -------------------------------------------------------------------------
 
