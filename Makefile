@@ -42,9 +42,9 @@ test-half: $(DEV)
 test-other: $(DEV)
 	@$(call TESTED,tests $(HALF:%=--ignore=%),other)
 
-# What meets the compiled way, and a short part of its campaign.
-test-fast: $(DEV) fast ## Run the tests of sends on the compiled way
-	@$(BIN)/python -m pytest tests/kernel/test_lane.py tests/kernel/test_send.py tests/kernel/test_broker_crash.py tests/plugins/batch
+# The kernel's tests, those of crashes and power loss among them, once more on the compiled way, and a short part of its campaign.
+test-fast: $(DEV) fast ## Run the tests of the kernel, the key index and the client's codec on the compiled way
+	@$(BIN)/python -m pytest tests/kernel tests/plugins/query tests/plugins/batch tests/client/test_wire.py tests/client/test_parts.py tests/client/test_quick.py
 	@$(BIN)/python -m tests.kernel.lane_campaign --rounds 1
 
 check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom

@@ -6,7 +6,11 @@ client. It prints the ratios VernierMQ ÷ Apache and writes ``apache.json``, ``a
 
     make bench                                          all rows, 3 rounds: about 45 minutes, on a machine that is quiet
     python bench/apache.py --quick                      the same in under 3 minutes, for a first impression
+    python bench/apache.py --short --rounds 2           all rows, half as long each: about 16 minutes
     python bench/apache.py --rows send-16,latency       the rows whose names begin so
+
+``--plain`` and ``--python NAME=PATH`` (of an environment that has VernierMQ) measure some rows of VernierMQ without
+what is compiled, and by another Python, in the same rounds; ``ways-table.md`` has them.
 """
 
 from __future__ import annotations
@@ -27,12 +31,12 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # the interop suite's Apache broker and Java driver
 # ruff: noqa: E402
 
-from sidebyside.brokers import SIDES
+from sidebyside.brokers import PLAIN, SIDES, MakeSide, VernierMQ
 from sidebyside.chart import draw
 from sidebyside.driver import LoadDriver
 from sidebyside.results import Rounds, save, summarise, table
-from sidebyside.round import FULL, QUICK, WARMING_UP, Extent, Round
-from sidebyside.rows import choose, rows_for_warming_up
+from sidebyside.round import FULL, QUICK, SHORT, WARMING_UP, Extent, Round
+from sidebyside.rows import TELLING, choose, rows_for_warming_up
 
 
 @attrs.define
@@ -55,24 +59,26 @@ class Display:
             self.progress.console.print(f"{elapsed:6.1f} s  {text}", highlight=False)
 
 
-def measure(extent: Extent, rounds: int, rows: set[str], console: Console) -> Rounds:
-    """Each side's rounds; who begins changes from round to round."""
-    results: Rounds = {name: [] for name in SIDES}
+def measure(extent: Extent, rounds: int, rows: set[str], others: dict[str, MakeSide], console: Console) -> Rounds:
+    """Each side's rounds; who begins changes from round to round. Of ``others`` some rows are measured."""
+    sides = {name: (make, rows) for name, make in SIDES.items()}
+    sides |= {name: (make, rows & TELLING) for name, make in others.items()}
+    results: Rounds = {name: [] for name in sides}
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         tempfile.TemporaryDirectory(prefix="verniermq-bench-") as folder,
         LoadDriver(Path(folder)) as driver,
         Progress(*columns, console=console, transient=True) as progress,
     ):
-        display = Display(progress, rounds * len(SIDES) * len(rows))
+        display = Display(progress, rounds * sum(len(chosen) for _, chosen in sides.values()))
         # The client is compiled before anybody is measured with it: the first one would pay for the second.
         about_client = partial(display.note, "warming up the client")
         Round(SIDES["VernierMQ"], driver, WARMING_UP, rows_for_warming_up(), about_client).run()
         for number in range(rounds):
-            for name, make in list(SIDES.items())[:: -1 if number % 2 else 1]:
+            for name, (make, chosen) in list(sides.items())[:: -1 if number % 2 else 1]:
                 note = partial(display.note, f"round {number + 1}/{rounds}, {name}")
-                results[name].append(Round(make, driver, extent, rows, note).run())
-                display.finished += len(rows)
+                results[name].append(Round(make, driver, extent, chosen, note).run())
+                display.finished += len(chosen)
     return results
 
 
@@ -80,7 +86,12 @@ def measure(extent: Extent, rounds: int, rows: set[str], console: Console) -> Ro
 @click.option("--quick", is_flag=True, help="One round of short measurements.")
 @click.option("--rounds", type=click.IntRange(min=1), help="How often: 3, or 1 with --quick.")
 @click.option("--rows", "names", help="Rows to measure, by the beginnings of their names, with commas.")
-def main(quick: bool, rounds: int | None, names: str | None) -> None:
+@click.option("--short", is_flag=True, help="All rows, with half of the time for each, and a smaller backlog.")
+@click.option("--plain", is_flag=True, help="Some rows without what is compiled, too.")
+@click.option("--python", "pythons", multiple=True, metavar="NAME=PATH", help="Some rows by another Python, too.")
+def main(
+    quick: bool, rounds: int | None, names: str | None, short: bool, plain: bool, pythons: tuple[str, ...]
+) -> None:
     # Ended from outside, it still ends what it started: the brokers do not share its fate.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Set where disks are thrown away after use; everywhere else Python compiles a file once, and not at every start.
@@ -90,8 +101,14 @@ def main(quick: bool, rounds: int | None, names: str | None) -> None:
         rows = choose(names)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    extent = QUICK if quick else FULL
-    results = measure(extent, rounds or (1 if quick else 3), rows, console)
+    extent = QUICK if quick else SHORT if short else FULL
+    others: dict[str, MakeSide] = {"plain": PLAIN} if plain else {}
+    for each in pythons:
+        name, is_pair, path = each.partition("=")
+        if not is_pair or not Path(path).exists():
+            raise click.UsageError(f"--python {each}: expected NAME=PATH, and a file there")
+        others[name] = partial(VernierMQ, python=(path,))
+    results = measure(extent, rounds or (1 if quick else 3), rows, others, console)
     folder = HERE / "results" / ("partial" if quick or names else "")
     chart = draw(summarise(results, extent), "VernierMQ beside Apache RocketMQ, one machine, one client")
     lines = save(folder, results, extent, chart)

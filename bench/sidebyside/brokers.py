@@ -6,7 +6,9 @@ would count the whole heap as used from the start. Its name server gets 256 MiB.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -64,10 +66,12 @@ class Apache(ApacheBroker):
 class VernierMQ(VernierMQBroker):
     is_slow_at_first = False
 
-    def __init__(self, folder: Path, sync_flush: bool = False) -> None:
+    def __init__(self, folder: Path, sync_flush: bool = False, *, python: Sequence[str] = ()) -> None:
         config = folder / "broker.toml"
         config.write_text('[store]\nflush = "sync"\n' if sync_flush else "")
         super().__init__(folder, config=config)
+        if python:
+            self.python = python
         # Known before the start: the client is already trying when it comes.
         self.broker = f"{LOOPBACK}:{free_ports(-2)}"
         self.namesrv = f"{LOOPBACK}:{free_ports()}"
@@ -83,4 +87,8 @@ class VernierMQ(VernierMQBroker):
         self.kill()
 
 
-SIDES: Final[dict[str, Callable[[Path, bool], Side]]] = {"Apache": Apache, "VernierMQ": VernierMQ}
+MakeSide = Callable[[Path, bool], Side]
+PLAIN: Final[MakeSide] = partial(VernierMQ, python=("env", "VERNIERMQ_PURE=1", sys.executable))
+"""Without what is compiled."""
+
+SIDES: Final[dict[str, MakeSide]] = {"Apache": Apache, "VernierMQ": VernierMQ}

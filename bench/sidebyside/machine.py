@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from verniermq.kernel.accel.lane import compiled_lane
+
 MIB = 2**20
 
 
@@ -58,6 +60,7 @@ def description() -> dict[str, str]:
         "memory": f"{total * 1024 / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "path": "plain" if compiled_lane() is None else "compiled",
         "java": java,
         "verniermq": f"{version('verniermq')} ({commit})",
         "rocketmq": "5.5.0",

@@ -124,11 +124,12 @@ def processor_share(name: str, rounds: Rounds) -> str:
     return f"{theirs} → {ours} µs" if theirs else ""
 
 
-def markdown(lines: list[Line], count: int, facts: dict[str, str], day: str) -> str:
+def markdown(lines: list[Line], extent: Extent, count: int, facts: dict[str, str], day: str) -> str:
     """The table of the README."""
     out = [
-        f"Measured on {day} by `make bench`, {count} rounds in turns, the middle one of each; {facts['processors']}, "
-        f"{facts['memory']}, {facts['system']}, {facts['python']}, Apache RocketMQ {facts['rocketmq']} with a heap of "
+        f"Measured on {day} by `make bench`, {count} round{'s'[: count > 1]} in turns, {extent.seconds:g} s a rate, "
+        f"the middle of the rounds; {facts['processors']}, {facts['memory']}, {facts['system']}, {facts['python']} "
+        f"({facts['path']} path), Apache RocketMQ {facts['rocketmq']} with a heap of "
         "1 GiB; client and broker share the processors.",
         "",
         "| | Apache | VernierMQ | ratio | aim |",
@@ -146,6 +147,23 @@ def markdown(lines: list[Line], count: int, facts: dict[str, str], day: str) -> 
     out += ["", f"Short of the aim: {'; '.join(short)}." if short else "No row is short of its aim."]
     if unknown:
         out.append(f"Not comparable, since not all messages were taken or came in time: {'; '.join(unknown)}.")
+    return "\n".join([*out, ""])
+
+
+def others_markdown(rounds: Rounds) -> str:
+    """Rows that were measured of other ways to run VernierMQ too: messages a second, and the ratio to Apache's."""
+    sides = [side for side in rounds if side != "Apache"]
+    names = [name for name in ROWS if any(name in one for side in sides[1:] for one in rounds[side])]
+    if not names:
+        return ""
+    out = ["| messages/s | Apache | " + " | ".join(sides) + " |", "|---|--:|" + "--:|" * len(sides)]
+    for name in names:
+        theirs = _middle([one[name] for one in rounds["Apache"] if name in one])
+        cells = [f"{theirs:,.0f}" if theirs else "not all came"]
+        for side in sides:
+            ours = _middle([one[name] for one in rounds[side] if name in one])
+            cells.append(f"{ours:,.0f} ({ours / theirs:.2f})" if ours and theirs else "not all came")
+        out.append(f"| {ROWS[name].title} | " + " | ".join(cells) + " |")
     return "\n".join([*out, ""])
 
 
@@ -173,5 +191,9 @@ def save(folder: Path, rounds: Rounds, extent: Extent, chart: str) -> list[Line]
     }  # fmt: skip
     (folder / "apache.json").write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
     (folder / "apache.svg").write_text(chart, encoding="utf-8")
-    (folder / "README-table.md").write_text(markdown(lines, len(rounds["Apache"]), facts, now.date().isoformat()))
+    (folder / "README-table.md").write_text(
+        markdown(lines, extent, len(rounds["Apache"]), facts, now.date().isoformat())
+    )
+    if others := others_markdown(rounds):
+        (folder / "ways-table.md").write_text(others)
     return lines

@@ -2,7 +2,7 @@
 
 ::
 
-    start → idle → warm-up → sends → backlog → latency → filled up to 2 GiB → stop
+    start → idle → warm-up → sends → sends that a group reads → backlog → latency → filled up to 2 GiB → stop
           → start again → load, kill -9 → start again
     and, with another store: start with sync flush → sends
 
@@ -33,6 +33,8 @@ IN_FLIGHT = 1024
 FILLER = 4000
 """Bytes of a message that only fills the store; from 4096 on, clients compress."""
 START_SECONDS = 120
+PATIENCE = 10.0
+"""Seconds that a group which reads along may need at the end."""
 
 
 @attrs.frozen
@@ -54,6 +56,7 @@ class Extent:
 
 
 FULL = Extent(warm_up=2, seconds=6, first_warm_up=45, backlog=1_000_000, stored=2 << 30, idle=5)
+SHORT = Extent(warm_up=1, seconds=3, first_warm_up=30, backlog=300_000, stored=2 << 30, idle=3)
 QUICK = Extent(warm_up=0.3, seconds=0.7, first_warm_up=8, backlog=40_000, stored=128 << 20, idle=0.5)
 WARMING_UP = Extent(warm_up=0.3, seconds=1, first_warm_up=15, backlog=30_000, stored=0, idle=0)
 """Of the client, against a broker that needs none."""
@@ -85,7 +88,7 @@ class Round:
     figures: dict[str, Measured] = attrs.Factory(dict)
 
     def run(self) -> dict[str, Measured]:
-        if self._wants("send", "async", "oneway", "batch", "consume", "latency", "start", "memory", "stop", "restart"):
+        if not self.rows <= {"flush-16", "flush-64"}:
             with self._side(sync_flush=False) as side:
                 self._life(side)
         if self._wants("flush"):
@@ -103,9 +106,10 @@ class Round:
             self._note("idle")
             time.sleep(self.extent.idle)
             self._keep("memory-idle", memory(side.pids).resident)
-        if self._wants("send", "async", "oneway", "batch", "consume", "latency"):
+        if self._wants("send", "async", "oneway", "batch", "group", "consume", "latency"):
             self._warm_up(side)
         self._sends(side)
+        self._sends_beside_group(side)
         self._consume(side)
         self._latency(side)
         if self._wants("memory-loaded", "memory-own", "stop", "restart"):
@@ -125,6 +129,25 @@ class Round:
             self._rate(f"async-{size}", side, "async", threads=2, size=count, in_flight=IN_FLIGHT)
             self._rate(f"oneway-{size}", side, "oneway", threads=2, size=count, in_flight=IN_FLIGHT)
             self._rate(f"batch-{size}", side, "send", threads=4, size=count, batch=32)
+
+    def _sends_beside_group(self, side: Side) -> None:
+        for size, count in SIZES.items():
+            self._keep_up(f"group-16-{size}", side, "send", threads=16, size=count)
+            self._keep_up(f"group-async-{size}", side, "async", threads=2, size=count, in_flight=IN_FLIGHT)
+            self._keep_up(f"group-batch-{size}", side, "send", threads=4, size=count, batch=32)
+
+    def _keep_up(self, name: str, side: Side, what: str, **options: Any) -> None:
+        """Sends while a consumer reads the topic; what it needs at the end to have all of them counts as well."""
+        if name not in self.rows:
+            return
+        where = {"namesrv": side.namesrv, "topic": self._topic(side, name)}
+        self.driver.ask("group-start", **where, queues=QUEUES, timeout=90)
+        options |= {"warm_up_ms": _ms(self.extent.warm_up), "ms": _ms(self.extent.seconds)}
+        result, spent = self._ask(name, side, what, name, **options)
+        read = self.driver.ask("group-stop", **where, count=result["done"], timeout_ms=_ms(PATIENCE), timeout=90)
+        result["failed"] += read["failed"]
+        through = result["done"] / (result["done"] / result["rate"] + read["late"]) if result["done"] else 0.0
+        self._keep(name, None if read["failed"] else through, result, spent)
 
     def _consume(self, side: Side) -> None:
         if not self._wants("consume"):

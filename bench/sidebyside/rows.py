@@ -49,6 +49,9 @@ def _all_rows() -> Iterable[Row]:
     for kind, words in (("async", "async send"), ("oneway", "one-way send"), ("batch", "batches of 32")):
         for size, size_words in SIZE_NAMES.items():
             yield _rate(f"{kind}-{size}", f"{words}, {size_words}")
+    for kind, words in (("16", "sync send, 16 threads"), ("async", "async send"), ("batch", "batches of 32")):
+        for size, size_words in SIZE_NAMES.items():
+            yield _rate(f"group-{kind}-{size}", f"{words}, {size_words}, a group keeping up")
     yield _rate("flush-16", "sync flush, 16 threads, 1 KiB")
     yield _rate("flush-64", "sync flush, 64 threads, 1 KiB")
     yield _rate("consume-1", "consume a backlog of {backlog}, 1 consumer")
@@ -67,6 +70,9 @@ def _all_rows() -> Iterable[Row]:
 
 
 ROWS: Final = {row.name: row for row in _all_rows()}
+
+TELLING: Final = frozenset({"send-16-128", "async-128", "oneway-128", "batch-128", "batch-1k"})
+"""What is measured of the other ways to run VernierMQ: in plain Python, by another Python."""
 
 
 def choose(names: str | None) -> set[str]:

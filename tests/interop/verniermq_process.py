@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +26,7 @@ class VernierMQBroker:
         self.folder = folder
         self.store = store or folder / "verniermq-store"
         self.config = config
+        self.python: Sequence[str] = (sys.executable,)
         self._ready_file = folder / "ready.json"
         # Port 0 the first time; a restart asks for the ports of the first start.
         self.broker = f"{LOOPBACK}:0"
@@ -50,7 +52,7 @@ class VernierMQBroker:
     def launch(self) -> ServerProcess:
         """Start without waiting until it is ready."""
         self._ready_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "verniermq.cli", "broker"]
+        command = [*self.python, "-m", "verniermq.cli", "broker"]
         command += ["--port", _port(self.broker), "--namesrv-port", _port(self.namesrv)]
         command += ["--store", str(self.store), "--ready-file", str(self._ready_file)]
         if self.config:

@@ -17,6 +17,8 @@ final class Load {
         "oneway", OnewayLoad::run,
         "consume", ConsumeLoad::run,
         "latency", LatencyLoad::run,
+        "group-start", GroupBeside::start,
+        "group-stop", GroupBeside::stop,
         "first-send", FirstSend::run);
 
     static int run(Options unused, JsonLines out) throws Exception {
