@@ -85,6 +85,15 @@ class ColdReads:
                 fetched.add(cold.place)  # once: what the system dropped again at once is waited for
                 await self.fetch(cold.spans)
 
+    def bring(self, place: int, size: int) -> None:
+        """Have a piece of the log in memory. For a worker thread, which waits for the disk and holds up nobody else.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        if spans := self.missing([(place, size)]):
+            self._fetch(spans)
+
     async def fetch(self, spans: list[Span]) -> None:
         """
         Raises:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from verniermq.kernel import hookspecs
 from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
-from verniermq.kernel.dispatch.consumequeue import ENTRY
 from verniermq.kernel.errors import NoPermission, QueueOutOfRange, RequestRefused
 from verniermq.kernel.handlers.longpoll import HeldPull
 from verniermq.kernel.handlers.table import HandlerTable
@@ -173,16 +172,11 @@ class PullHandler:
     def _fetching(self, pull: Pull) -> Awaitable[None] | None:
         """Something to await if what the pull will read is old and has to come from the disk."""
         queue = self._store.queue(pull.topic, pull.queue_id)
-        if queue is None or not queue.min_offset <= pull.offset < queue.tail_start:
-            return None  # nearly always: what was appended a moment ago is in memory
+        if queue is None:
+            return None
         wanted = max(1, min(pull.max_messages, self._limits.max_messages))
-        codes, look_at = pull.filter.tag_codes, self._look_at(pull, wanted)
-        entries = queue.read(pull.offset, min(look_at, queue.max_offset - pull.offset))
-        if int.from_bytes(entries[:8], "big") >= self._store.fresh_from:
-            return None  # and so are those behind it
-        found = ENTRY.iter_unpack(entries)
-        places = [(position, size) for position, size, code in found if codes is None or code in codes]
-        return self._store.fetching(places if pull.filter.test is not None else places[:wanted])
+        look_at = self._look_at(pull, wanted)
+        return self._store.fetching_entries(queue, pull.offset, look_at, pull.filter, wanted)
 
     def _look_at(self, pull: Pull, wanted: int) -> int:
         """How many entries of the queue are looked at to find as many messages as wanted."""

@@ -36,7 +36,7 @@ from verniermq.kernel.commitlog.mapped import SyncFailed
 from verniermq.kernel.commitlog.record import START_OF_RECORD, decode
 from verniermq.kernel.config.schema import StoreSettings
 from verniermq.kernel.dispatch.bytime import offset_by_time, store_timestamp
-from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
+from verniermq.kernel.dispatch.consumequeue import ENTRY, ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher, Listener, TagsCoder
 from verniermq.kernel.dispatch.event import Appended, DispatchEvent
 from verniermq.kernel.dispatch.run import Run, events_of
@@ -547,6 +547,19 @@ class Store:
         missing = self._cold_reads.missing(places)
         return self._cold_reads.fetch(missing) if missing else None
 
+    def fetching_entries(
+        self, queue: ConsumeQueue, offset: int, look_at: int, wish: MessageFilter, most: int
+    ) -> Coroutine[Any, Any, None] | None:
+        """The same for the first ``most`` of ``look_at`` messages from a queue offset on that may pass a filter."""
+        if not queue.min_offset <= offset < queue.tail_start:
+            return None  # nearly always: what was appended a moment ago is in memory
+        entries = queue.read(offset, min(look_at, queue.max_offset - offset))
+        if int.from_bytes(entries[:8], "big") >= self.fresh_from:
+            return None  # and so are those behind it
+        codes = wish.tag_codes
+        places = [(place, size) for place, size, code in ENTRY.iter_unpack(entries) if codes is None or code in codes]
+        return self.fetching(places if wish.test is not None else places[:most])
+
     @property
     def longest_fetch(self) -> float:
         """How long a reader had to wait for the disk at most, in seconds; 0 while all was in memory."""
@@ -602,19 +615,22 @@ class Store:
 
     async def find_message(self, commit_log_offset: int) -> StoredMessage | None:
         """The same as :meth:`message_at`; while the disk is read, others go on."""
+        return await self._cold_reads.repeated(lambda ask: self._look_at(commit_log_offset, ask))
 
-        def look(ask: Callable[[int, int], None]) -> StoredMessage | None:
-            if commit_log_offset < 0:
-                return None
-            ask(commit_log_offset, START_OF_RECORD.size)
-            start = self._log.read(commit_log_offset, START_OF_RECORD.size)
-            size = 0 if start is None else size_of_record(start, commit_log_offset)
-            if size > START_OF_RECORD.size:
-                # A place of its own: the first one is not asked about again.
-                ask(commit_log_offset + START_OF_RECORD.size, size - START_OF_RECORD.size)
-            return self.message_at(commit_log_offset)
+    def find_in_thread(self, commit_log_offset: int) -> StoredMessage | None:
+        """The same in a worker thread: a map that is sliced there without this would hold up the loop as well."""
+        return self._look_at(commit_log_offset, self._cold_reads.bring)
 
-        return await self._cold_reads.repeated(look)
+    def _look_at(self, commit_log_offset: int, ask: Callable[[int, int], None]) -> StoredMessage | None:
+        if commit_log_offset < 0:
+            return None
+        ask(commit_log_offset, START_OF_RECORD.size)
+        start = self._log.read(commit_log_offset, START_OF_RECORD.size)
+        size = 0 if start is None else size_of_record(start, commit_log_offset)
+        if size > START_OF_RECORD.size:
+            # A place of its own: the first one is not asked about again.
+            ask(commit_log_offset + START_OF_RECORD.size, size - START_OF_RECORD.size)
+        return self.message_at(commit_log_offset)
 
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When the message at a queue offset was stored, in milliseconds; ``None`` if it is not there."""

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 FROM_END: Final = 1
 LONGEST_ATTEMPT_ID: Final = 255
 QUEUES_PER_WEIGHT: Final = 64
+MOST_FETCHES: Final = 16
+"""How often a pop waits for the disk: what the system drops again at once is read on the spot then."""
 
 
 class PopHandler:
@@ -51,18 +53,40 @@ class PopHandler:
 
     # --- requests --------------------------------------------------------------------------
 
-    def pop(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command] | None:
+    def pop(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command | None] | None:
         asked = PopMessage.of(request)
         pop = self._pop(asked, connection)
         taken = self._reader.take(pop)
+        if taken.fetching is not None:
+            return self._pop_from_disk(request, connection, pop, asked.wait_ms, taken.fetching)
+        return self._serve(request, connection, pop, asked.wait_ms, taken)
+
+    async def _pop_from_disk(
+        self, request: Command, connection: Connection, pop: Pop, wait_ms: int, fetching: Coroutine[Any, Any, None]
+    ) -> Command | None:
+        """Take after the messages are in memory: some of the queues at a time, and then whatever it takes."""
+        for left in reversed(range(MOST_FETCHES)):
+            await fetching
+            taken = self._reader.take(pop, patient=not left)
+            if taken.fetching is None:
+                break
+            fetching = taken.fetching
+        answer = self._serve(request, connection, pop, wait_ms, taken)
+        return answer if answer is None or isinstance(answer, Command) else await answer
+
+    def _serve(
+        self, request: Command, connection: Connection, pop: Pop, wait_ms: int, taken: PopResult
+    ) -> Command | Coroutine[Any, Any, Command] | None:
         if taken.pieces:
             return self._answer(request, pop, taken)
-        wait_ms = asked.wait_ms
         if wait_ms <= 0 or taken.is_cut_short:
             return request.reply(ResponseCode.POLLING_TIMEOUT, taken.ext(pop), remark="no message")
 
         def attempt() -> int | None:
             found = self._reader.take(pop)
+            if found.fetching is not None:
+                self._broker.start_soon(self._wake_after, found.fetching, pop)
+                return None
             if not found.pieces:
                 if not found.is_cut_short:
                     return None
@@ -112,14 +136,17 @@ class PopHandler:
         waiting = self._held.count(asked.topic, asked.group, asked.queue_id)
         return request.reply(ext={"pollingNum": str(waiting)})
 
-    def peek(self, request: Command, connection: Connection) -> Command:
+    async def peek(self, request: Command, connection: Connection) -> Command:
         """PEEK_MESSAGE: the next messages, which stay visible to everybody."""
         asked = PeekMessage.of(request)
         pop = attrs.evolve(self._look(asked, connection), wanted=asked.max_messages)
         taken = self._reader.nothing(pop)
         for topic, queue_id in self._reader.places(pop):
             offset = self._reader.position(pop, topic, queue_id)
-            records, _, _ = self._reader.read(pop, topic, queue_id, offset, pop.wanted - len(taken.pieces))
+            wanted = pop.wanted - len(taken.pieces)
+            if (fetching := self._reader.fetching(pop, topic, queue_id, offset, wanted)) is not None:
+                await fetching
+            records, _, _ = self._reader.read(pop, topic, queue_id, offset, wanted)
             taken.pieces += records
         code = ResponseCode.SUCCESS if taken.pieces else ResponseCode.PULL_NOT_FOUND
         return request.reply(code, taken.ext(attrs.evolve(pop, invisible_ms=0)), taken.pieces)
@@ -154,6 +181,11 @@ class PopHandler:
             await self._broker.clock.sleep(min(times))
             if self._broker.topics.find(pop.topic) is not None:  # nobody deleted it meanwhile
                 self._held.wake([pop.topic])
+
+    async def _wake_after(self, fetching: Coroutine[Any, Any, None], pop: Pop) -> None:
+        await fetching
+        if self._broker.topics.find(pop.topic) is not None:
+            self._held.wake([pop.topic])
 
     async def _answer_later(
         self, connection: Connection, request: Command, answer: Coroutine[Any, Any, Command]

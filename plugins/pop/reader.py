@@ -8,8 +8,8 @@ checkpoint, or, in order, an entry in the table of ordered pops.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -79,6 +79,8 @@ class PopResult:
     appended: Appended | None = None
     room: int = ENTRIES_PER_POP
     """How many entries may still be looked at."""
+    fetching: Coroutine[Any, Any, None] | None = None
+    """Nothing was taken: what would be is on the disk only. To be awaited before the next try."""
 
     @property
     def is_cut_short(self) -> bool:
@@ -117,11 +119,40 @@ class PopReader:
         room = ENTRIES_PER_POP if pop.filter.test is None else TESTED_PER_POP
         return PopResult(self._broker.clock.now_ms(), queue, room=room)
 
-    def take(self, pop: Pop) -> PopResult:
+    def take(self, pop: Pop, *, patient: bool = False) -> PopResult:
+        """Take what there is. It ends before the first queue whose messages have to come from the disk, unless it is
+        ``patient``."""
         taken = self.nothing(pop)
         for topic, queue_id in self.places(pop):
+            if not patient and (fetching := self._fetching(pop, taken, topic, queue_id)) is not None:
+                if taken.pieces:
+                    fetching.close()
+                else:
+                    taken.fetching = fetching
+                break
             self._take_from(pop, taken, topic, queue_id)
         return taken
+
+    def _fetching(self, pop: Pop, taken: PopResult, topic: str, queue_id: int) -> Coroutine[Any, Any, None] | None:
+        offset = self.position(pop, topic, queue_id)
+        return self.fetching(pop, topic, queue_id, offset, pop.wanted - len(taken.pieces), taken.room)
+
+    def fetching(
+        self, pop: Pop, topic: str, queue_id: int, offset: int, wanted: int, room: int = ENTRIES_PER_POP
+    ) -> Coroutine[Any, Any, None] | None:
+        """Something to await before :meth:`read`, if it would wait for the disk."""
+        queue = self._store.queue(topic, queue_id)
+        if queue is None or wanted <= 0 or room <= 0:
+            return None
+        wish = self._wish(pop, topic)
+        return self._store.fetching_entries(queue, offset, self._entries(wish, wanted, room), wish, wanted)
+
+    def _wish(self, pop: Pop, topic: str) -> MessageFilter:
+        return pop.filter if topic == pop.topic else MATCH_ALL  # what is tried again has passed it before
+
+    def _entries(self, wish: MessageFilter, wanted: int, room: int) -> int:
+        """How many entries are looked at for as many messages as wanted."""
+        return wanted if wish is MATCH_ALL else min(self._limits.max_scan, room)
 
     def places(self, pop: Pop) -> Iterator[tuple[str, int]]:
         """The queues a pop looks into, in its order."""
@@ -165,8 +196,8 @@ class PopReader:
         if queue is None or wanted <= 0 or room <= 0:
             return [], [], offset
         is_retry = topic != pop.topic
-        wish = MATCH_ALL if is_retry else pop.filter  # what is tried again has passed it before
-        look_at = wanted if wish is MATCH_ALL else min(self._limits.max_scan, room)
+        wish = self._wish(pop, topic)
+        look_at = self._entries(wish, wanted, room)
         old_before = self._store.damage.old_before if self._limits.verify_old else 0
         found = self._store.matches(
             queue.read(offset, look_at),

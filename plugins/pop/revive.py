@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -75,9 +76,11 @@ class ReviveService:
         number = 0
         while checkpoint := self._inflight.take_due():
             try:
+                if (fetching := self._fetching(checkpoint)) is not None:
+                    await fetching
                 self._revive(checkpoint)
-            except RequestRefused as error:
-                # The store takes no writes; what is in flight stays so until it does.
+            except (RequestRefused, OSError) as error:
+                # The store takes no writes, or the disk does not read; what is in flight stays so until they do.
                 logger.warning("popped messages cannot be revived now: %s; trying again", error)
                 self._inflight.postpone(checkpoint, _TRY_AGAIN_SECONDS)
             number += 1
@@ -85,6 +88,14 @@ class ReviveService:
                 await anyio.lowlevel.checkpoint()
         self._inflight.advance()
         self.scans.observe((time.perf_counter() - started) * 1000)
+
+    def _fetching(self, checkpoint: CheckPoint) -> Coroutine[Any, Any, None] | None:
+        """Something to await if the messages have to come from the disk."""
+        queue = self._broker.store.queue(checkpoint.topic, checkpoint.queue_id)
+        if queue is None:
+            return None
+        entries = [entry for offset in checkpoint.open_offsets for entry in queue.entries(offset, 1)]
+        return self._broker.store.fetching([(place, size) for place, size, _ in entries])
 
     def _revive(self, checkpoint: CheckPoint) -> None:
         queue = self._broker.store.queue(checkpoint.topic, checkpoint.queue_id)

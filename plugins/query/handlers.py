@@ -67,7 +67,7 @@ class QueryHandlers:
         for offset in self._index.offsets(topic, key, begin, end):
             if len(found) >= wanted:
                 break
-            message = self._store.message_at(offset) if offset not in found else None
+            message = self._store.find_in_thread(offset) if offset not in found else None
             if message is None or not _fits(message, topic, key, begin, end):
                 continue
             record = self._store.read(offset, message.size)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.kernel.commitlog.disk import Disk
 from tests.kernel.commitlog.stores import SEGMENT, open_store, pages_in_memory, pending
 from tests.kernel.pulling import pull
 from tests.plugins.peer import served
@@ -174,25 +175,6 @@ async def test_the_longest_that_a_reader_waited_is_kept(tmp_path: Path) -> None:
     await reads.fetch([])
     assert reads.longest >= first > 0
     store.close()
-
-
-class Disk:
-    """Everything is on the disk only until it is fetched, and nothing else may be read."""
-
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.fetched: list[tuple[int, int]] = []
-        read = store._log.read
-
-        def read_fetched(offset: int, size: int) -> bytes | None:
-            assert self._has(offset, offset + size), (offset, size)
-            return read(offset, size)
-
-        monkeypatch.setattr(store._cold_reads, "_in_memory", lambda span: self._has(*span))
-        monkeypatch.setattr(store._cold_reads, "_fetch", self.fetched.extend)
-        monkeypatch.setattr(store._log, "read", read_fetched)
-
-    def _has(self, start: int, stop: int) -> bool:
-        return all(any(low <= byte < high for low, high in self.fetched) for byte in range(start, stop))
 
 
 async def test_a_time_is_looked_up_without_reading_what_is_on_the_disk_only(

@@ -12,6 +12,7 @@ import attrs
 import orjson
 import pytest
 
+from tests.kernel.commitlog.disk import Disk
 from tests.plugins.pop.popper import GROUP, RETRY, TOPIC, Consumer, consumer
 from tests.plugins.txn.peers import peer
 from tests.work import WorkPerTurn
@@ -914,3 +915,34 @@ async def test_a_pop_has_its_filter_test_so_many_messages_and_is_answered_at_onc
 
     assert found == [b"dear"]
     assert pops > 300 // TESTED_PER_POP, "whichever queue came first"
+
+
+# --- messages that are on the disk only ----------------------------------------------------
+
+
+async def test_a_pop_reads_nothing_on_the_loop_that_is_on_the_disk_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    async with running_broker(clock=clock) as broker, consumer(broker.address, broker.name) as it:
+        await send(it, b"a", b"b", queue_id=1)
+        await send(it, b"c", queue_id=2)
+        broker.store._dispatcher.write_now()
+        disk = Disk(broker.store, monkeypatch)
+
+        peeked = await it.peer.ask(
+            RequestCode.PEEK_MESSAGE, {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 1, "maxMsgNums": 8}
+        )
+        assert (peeked.code, bool(disk.fetched)) == (0, True)
+        disk.fetched.clear()
+        popped = [one for _ in range(2) for one in await it.pop()]
+        assert sorted(one.body for one in popped) == [b"a", b"b", b"c"]
+
+        # They come again after a while, and the system has dropped their pages meanwhile.
+        disk.fetched.clear()
+        await clock.advance(61)
+        with anyio.fail_after(30):
+            while in_flight(broker):  # noqa: ASYNC110 - nothing announces it
+                await anyio.sleep(0.01)
+        assert disk.fetched
+        monkeypatch.undo()
+        again = [one.body for _ in range(2) for one in await it.pop()]
+        assert sorted(again) == [b"a", b"b", b"c"]

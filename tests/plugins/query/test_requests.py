@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.kernel.commitlog.disk import Disk
 from tests.killed import copy_as_killed
 from tests.plugins.peer import Peer, peer, served
 from verniermq.kernel import (
@@ -252,3 +253,17 @@ async def test_an_index_of_other_sizes_is_left_alone_and_queries_say_why(
     assert "set slots and entries in [plugins.query]" in refused.remark
     assert decode_records(by_place.body)[0].body == b"still"
     assert "no message can be found by key this time" in caplog.text
+
+
+async def test_a_search_fetches_what_is_on_the_disk_only_before_it_looks_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as (broker, client):
+        await client.sent("orders", b"one", KEYS="a b")
+        await client.sent("orders", b"two" * 100, KEYS="b")
+        assert await bodies(client, "orders", "a") == [b"one"]
+        disk = Disk(broker.store, monkeypatch)
+
+        assert await bodies(client, "orders", "b") == [b"one", b"two" * 100]
+        assert disk.fetched
+        monkeypatch.undo()
