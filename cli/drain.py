@@ -8,6 +8,9 @@
     wait              until everything is on the disk
 
 Consumers are served all the time. A stop after it loses nothing and refuses nothing; a start takes messages again.
+
+Of brokers that choose their master, nothing needs to go elsewhere: another replica that is in sync becomes the master,
+sends wait for it, and the one that was drained follows until it is stopped.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ class Drained:
     is_quiet: bool = False
     """Whether producers had gone before it refused them."""
     is_synced: bool = False
+    new_master: int | None = None
+    """The replica that took over, of brokers that choose their master."""
 
 
 @click.command()
@@ -63,11 +68,20 @@ def drain(
     Name servers say first that it may not be written, which producers learn within 30 seconds; what they send until
     then is taken. Messages that wait for their time, and retries, wait for the next start from then on.
 
+    Of brokers that choose their master (see verniermq ha), another replica becomes it instead, and no send fails.
+
     Exit code 0: nothing comes any more, and all is on the disk. 1: it could not be seen that all is on the disk.
     """
     if resume:
         run(lambda: _resume(namesrv, name))
         click.echo(f"broker {name} takes messages again", err=as_json)
+        return
+    replica = run(lambda: _heir(namesrv, name))
+    if replica is not None:
+        click.echo(f"replica {replica} would become the master of {name}; sends wait for it", err=as_json)
+        if not dry_run:
+            confirm(f"make replica {replica} the master of {name}?", yes)
+            _report(run(lambda: _switch(namesrv, name, replica)), as_json)
         return
     others = run(lambda: _others(namesrv, name))
     where = f"producers go to {', '.join(others)}" if others else "NO OTHER BROKER takes messages: sends will fail"
@@ -80,12 +94,39 @@ def drain(
         click.echo(text, err=True)
 
     found = run(lambda: _drain(namesrv, name, parse_duration(quiet), parse_duration(timeout), say))
+    _report(found, as_json)
+    raise SystemExit(0 if found.is_synced else 1)
+
+
+def _report(found: Drained, as_json: bool) -> None:
     if as_json:
         print_json(attrs.asdict(found))
+    elif found.new_master is not None:
+        click.echo(f"replica {found.new_master} is the master of {found.broker}; stop the one that was it now")
     else:
         how = "" if found.is_synced else ", but not all is on the disk yet"
-        click.echo(f"broker {name} is drained after {found.seconds:.0f} s{how}; stop it now")
-    raise SystemExit(0 if found.is_synced else 1)
+        click.echo(f"broker {found.broker} is drained after {found.seconds:.0f} s{how}; stop it now")
+
+
+async def _heir(namesrv: str, name: str) -> int | None:
+    """Of a broker that chooses its master: the other replica in sync with the longest log.
+
+    Raises:
+        UnexpectedAnswer, RemotingError: it does not say.
+    """
+    async with Admin(**connection(namesrv)) as admin:
+        told = await admin.replicas(name)
+        if told is None:
+            return None
+        ready = [one for one in told["replicas"] if one["inSync"] and one["replica"] != told["master"]]
+        return max(ready, key=lambda one: (one["end"] or 0, -one["replica"]))["replica"] if ready else None
+
+
+async def _switch(namesrv: str, name: str, replica: int) -> Drained:
+    started = time.monotonic()
+    async with Admin(**connection(namesrv)) as admin:
+        await admin.switch_master(name, replica)
+    return Drained(name, time.monotonic() - started, True, True, replica)
 
 
 async def _others(namesrv: str, name: str) -> list[str]:

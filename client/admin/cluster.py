@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 
 from verniermq.client.admin.progress import ProgressAdmin, object_pairs
 from verniermq.client.routes import MASTER
-from verniermq.kernel import MessageQueue, RemotingError, RequestCode
+from verniermq.kernel import MessageQueue, RemotingError, RequestCode, ResponseCode, UnexpectedAnswer
+
+SWITCH_SECONDS: Final = 60.0
 
 
 @attrs.frozen
@@ -112,6 +115,32 @@ class ClusterAdmin(ProgressAdmin):
         self._ensure_running()
         body = "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
         await self._api.call((await self._masters([broker]))[broker], RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+    async def replicas(self, broker: str) -> dict[str, Any] | None:
+        """What the master says of the replicas of a broker that chooses its master itself; ``None`` if it does not.
+
+        Raises:
+            NoSuchBroker: no name server knows a master of that name.
+            UnexpectedAnswer: it refuses to say.
+        """
+        self._ensure_running()
+        try:
+            return dict(await self._api.json((await self._masters([broker]))[broker], RequestCode.GET_REPLICAS))
+        except UnexpectedAnswer as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+
+    async def switch_master(self, broker: str, replica: int) -> None:
+        """Make another replica the master; sends wait for it.
+
+        Raises:
+            NoSuchBroker: no name server knows a master of that name.
+            UnexpectedAnswer: the replica is not in sync.
+        """
+        self._ensure_running()
+        address = (await self._masters([broker]))[broker]
+        await self._api.call(address, RequestCode.SWITCH_MASTER, {"replica": str(replica)}, timeout=SWITCH_SECONDS)
 
     async def set_write_permission(self, broker: str, may_write: bool) -> int:
         """Tell all name servers whether a broker's topics may be sent to; producers go elsewhere once they ask again.

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import orjson
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from tests.kernel.commitlog.stores import pending
 from tests.kernel.pulling import until
@@ -18,6 +19,7 @@ from tests.plugins.ha.pairs import ENABLED, SMALL, log_files
 from tests.plugins.ha.pairs import send as send_alone
 from tests.plugins.ha.replicas import Replicas, failover, running_replicas
 from tests.plugins.peer import Peer, peer
+from verniermq.cli import main
 from verniermq.client import Message, Producer, SendStatus
 from verniermq.kernel import Broker, PluginError, RequestCode, ResponseCode, parse_offset_message_id
 from verniermq.plugins.ha.command import ha
@@ -486,3 +488,37 @@ async def test_a_master_that_is_asked_to_stop_hands_over_first(tmp_path: Path) -
         assert second != first
         await replicas.brokers[first].leave()  # a slave has nothing to hand over
         assert await replicas.master() == second
+
+
+async def test_the_drain_of_a_master_makes_another_one(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path, plugins__ha__switch_grace="1s") as replicas:
+        await replicas.start(1, 2, 3)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, first)
+        broker = replicas.brokers[first]
+        arguments = ["broker", "drain", broker.name, "--namesrv", replicas.namesrv, "--json"]
+
+        async def drain(*options: str) -> Result:
+            return await anyio.to_thread.run_sync(CliRunner().invoke, main, [*arguments, *options])
+
+        codes: list[int] = []
+        async with peer(broker.address) as client, anyio.create_task_group() as tasks:
+
+            async def send_on() -> None:
+                while True:
+                    codes.append((await client.send("orders", b"x")).code)
+
+            tasks.start_soon(send_on)
+            await until(lambda: len(codes) > 10)
+            planned = await drain("--dry-run")
+            still = await replicas.master()
+            done = await drain("--yes")
+            tasks.cancel_scope.cancel()
+
+        second = await replicas.master()
+        assert (planned.exit_code, still) == (0, first)
+        assert "would become the master" in planned.output
+        assert done.exit_code == 0, done.output
+        assert orjson.loads(done.stdout)["new_master"] == second != first
+        assert set(codes) == {0}
