@@ -25,6 +25,8 @@ STEP_SECONDS: Final = 5
 SPANS: Final = {"15m": (STEP_SECONDS, 180), "24h": (60, 1440)}
 """Name → seconds of a step, and how many there are."""
 MOST_SERIES: Final = 500
+MOST_LAST: Final = 50_000
+"""Series of which the newest value is known."""
 AT_A_TIME: Final = 100
 """Groups, and topics, that one round asks about; of more, each has its turn."""
 
@@ -63,6 +65,8 @@ class TimeRing:
 class RateHistory:
     def __init__(self) -> None:
         self._series: dict[Key, dict[str, TimeRing]] = {}
+        self._last: dict[Key, float] = {}
+        """Of many more than there are rings: long lists are sorted by it."""
 
     def put(self, key: Key, now: float, value: float) -> None:
         rings = self._series.pop(key, None)
@@ -73,6 +77,10 @@ class RateHistory:
         self._series[key] = rings  # at the end: what was not seen for longest is forgotten first
         for ring in rings.values():
             ring.put(now, value)
+        self._last.pop(key, None)
+        self._last[key] = value
+        if len(self._last) > MOST_LAST:
+            del self._last[next(iter(self._last))]
 
     def points(self, key: Key, span: str, now: float) -> Points:
         rings = self._series.get(key)
@@ -80,8 +88,7 @@ class RateHistory:
 
     def last(self, key: Key) -> float:
         """The newest value; 0 if there is none."""
-        points = self.points(key, "24h", time.time())
-        return points[-1][1] if points else 0.0
+        return self._last.get(key, 0.0)
 
     def __len__(self) -> int:
         return len(self._series)

@@ -24,6 +24,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "count": count, "rate": rate, "moment": moment, "ago": ago, "size": size, "part": part, "percent": percent,
+        "noun": noun,
     }  # fmt: skip
     made.globals |= {"static": static_name, "with_query": with_query}
     return made
@@ -32,6 +33,11 @@ def environment() -> Environment:
 def count(number: float | None) -> str:
     """1234567 → 1,234,567."""
     return "–" if number is None else f"{round(number):,}"
+
+
+def noun(number: float, word: str) -> str:
+    """What is counted: one message, two messages."""
+    return word if round(number) == 1 else f"{word}s"
 
 
 def rate(number: float) -> str:

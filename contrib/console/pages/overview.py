@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Final
 
@@ -12,7 +13,7 @@ from verniermq.contrib.console.topics import topic_list
 from verniermq.contrib.console.view import Look, Shown, View
 
 WORST: Final = 5
-LOOKED_AT: Final = 200
+LOOKED_AT: Final = 100
 """Groups that are asked about; of more, those that were behind when they were last looked at."""
 
 
@@ -20,7 +21,10 @@ async def overview(look: Look) -> Shown:
     brokers = await broker_figures(look.ask)
     topics = await topic_list(look.ask)
     groups = [row for row in (await group_list(look.ask)).values() if not row["system"]]
-    asked = [await group_figures(look.ask, row) for row in groups[:LOOKED_AT]]
+    if len(groups) > LOOKED_AT:
+        history = look.console.history
+        groups.sort(key=lambda row: -history.last(("lag", row["name"])))
+    asked = await asyncio.gather(*(group_figures(look.ask, row) for row in groups[:LOOKED_AT]))
     behind = sorted((row for row in asked if row["lag"]), key=lambda row: (-row["behind_ms"], -row["lag"]))
     data = {
         "brokers": brokers,
@@ -31,6 +35,7 @@ async def overview(look: Look) -> Shown:
         "topics": sum(row["kind"] == "normal" for row in topics.values()),
         "dead_letter_topics": sum(row["kind"] == "dead letters" for row in topics.values()),
         "groups": len(groups),
+        "looked_at": len(asked),
         "online": sum(bool(row["members"]) for row in asked),
         "lag": sum(row["lag"] for row in asked),
         "worst": behind[:WORST],

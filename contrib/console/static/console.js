@@ -72,6 +72,8 @@ if (main.dataset.live) {
   addEventListener("pagehide", () => source?.close());
 }
 
+document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+
 // --- keyboard --------------------------------------------------------------------------------
 
 const PAGES = { o: "/", c: "/cluster", t: "/topics", g: "/groups", m: "/messages", d: "/dlq", s: "/scheduled", x: "/transactions" };
