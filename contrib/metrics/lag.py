@@ -62,11 +62,15 @@ class LagTable:
         self.rows: list[Lag] = []
         self._kept: defaultdict[str, dict[str, Lag]] = defaultdict(dict)
         """By group and topic."""
+        self._times: dict[tuple[str, int, int], int] = {}
+        self._known_times: dict[tuple[str, int, int], int] = {}
+        """Topic, queue and offset → when that message was stored, of this look and of the one before."""
 
     def look(self) -> Iterator[None]:
         """Make the table anew, in steps."""
         rows: list[Lag] = []
         kept: defaultdict[str, dict[str, Lag]] = defaultdict(dict)
+        self._known_times, self._times = self._times, {}
         now = self._broker.clock.now_ms()
         consumers, topics = self._broker.clients.consumers, self._broker.topics
         queues = yield from self._queues()
@@ -91,6 +95,7 @@ class LagTable:
                 wanted = None if subscribed is None else subscribed.subscription
                 self._count(row, queues[topic], committed, wanted, now)
         self.rows, self._kept = rows, kept
+        self._known_times = {}
 
     def _queues(self) -> Generator[None, None, Mapping[str, list[ConsumeQueue]]]:
         """By topic, of those that ever had a message; asked once, since many groups may read one."""
@@ -110,7 +115,7 @@ class LagTable:
         now: int,
     ) -> None:
         group, _, _, topic = row.labels
-        store, pulled = self._broker.store, self._broker.offsets.pulled
+        pulled = self._broker.offsets.pulled
         selects = wanted is not None and not wanted.wants_all
         lag = inflight = 0
         oldest = waiting = now
@@ -121,24 +126,30 @@ class LagTable:
             if place >= end:
                 continue
             handed_out = min(max(pulled(group, topic, queue_id), place), end)
+            waits, first, ready, next_one = end - place, place, end - handed_out, handed_out
             if selects and wanted is not None:
-                before, ready = _waiting(queue, place, end, wanted), _waiting(queue, handed_out, end, wanted)
-                is_estimated |= before.is_estimated or ready.is_estimated
-            else:
-                before, ready = (
-                    WaitingMessages(end - place, place, False),
-                    WaitingMessages(end - handed_out, handed_out, False),
-                )
-            lag += before.messages
-            inflight += max(0, before.messages - ready.messages)
-            stored = store.stored_at(topic, queue_id, before.first) or now if before.messages else now
-            oldest = min(oldest, stored)
-            if ready.messages and ready.first != before.first:
-                stored = store.stored_at(topic, queue_id, ready.first) or now
-            waiting = min(waiting, stored) if ready.messages else waiting
+                waits, first, is_guess = _waiting(queue, place, end, wanted)
+                ready, next_one, is_guess_too = _waiting(queue, handed_out, end, wanted)
+                is_estimated |= is_guess or is_guess_too
+            lag += waits
+            inflight += max(0, waits - ready)
+            if waits:
+                oldest = min(oldest, self._stored(topic, queue_id, first) or now)
+            if ready:
+                waiting = min(waiting, self._stored(topic, queue_id, next_one) or now)
         row.lag, row.inflight, row.ready = lag, inflight, lag - inflight
         row.lag_ms, row.queueing_ms = now - oldest, now - waiting
         row.is_estimated = is_estimated if selects else None
+
+    def _stored(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """When a message was stored. It is read once for the groups that wait before it, and for the next scrapes."""
+        place = (topic, queue_id, offset)
+        stored = self._times.get(place)
+        if stored is None:
+            stored = self._known_times.get(place) or self._broker.store.stored_at(topic, queue_id, offset)
+            if stored is not None:
+                self._times[place] = stored
+        return stored
 
     def estimated(self) -> Iterator[Sample]:
         """Of groups with a filter: whether what waits is not counted to its end."""

@@ -13,6 +13,7 @@ it yields after each piece of work, so that whoever drives it can pause.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -101,9 +102,14 @@ def family(metric: Metric, texts: Texts, most: int) -> Iterator[str | None]:
         yield f"# {left_out} figures of {metric.name} are left out: [plugins.metrics] max_series = {most}\n"
 
 
+@lru_cache(maxsize=64)
+def _bounds(bounds: tuple[float, ...]) -> tuple[str, ...]:
+    return (*map(number, bounds), "+Inf")
+
+
 def _histogram(name: str, text: str, value: Histogram) -> str:
     total, lines, comma = 0, [], "," if text else ""
-    for bound, count in zip((*map(number, value.bounds), "+Inf"), value.counts, strict=True):
+    for bound, count in zip(_bounds(value.bounds), value.counts, strict=True):
         total += count
         lines.append(f'{name}_bucket{{{text}{comma}le="{bound}"}} {total}\n')
     lines.append(f"{name}_count{{{text}}} {total}\n{name}_sum{{{text}}} {number(value.sum)}\n")
