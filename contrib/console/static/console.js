@@ -42,7 +42,14 @@ function connect() {
   source.addEventListener("same", () => state(""));
   source.addEventListener("rows", (event) => { state(""); prepend(event.data); });
   source.addEventListener("trouble", () => state("lost"));
-  source.addEventListener("error", () => state("lost"));
+  source.addEventListener("error", () => {
+    state("lost");
+    if (source?.readyState === EventSource.CLOSED) setTimeout(again, 2000); // the browser itself does not try again
+  });
+}
+
+function again() {
+  if (source?.readyState === EventSource.CLOSED) connect();
 }
 
 /** Say whether the page is up to date: live, paused, or lost. */
