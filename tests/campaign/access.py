@@ -134,7 +134,10 @@ async def intrude(
     """``is_admin``: the control, of somebody who may do everything; ``codes``: only these, not all."""
     chance = random.Random(seed)
     outcome = Outcome()
-    enabled = {"plugins__enable": ["default", "acl"], "plugins__acl__accounts": accounts(chance, is_admin=is_admin)}
+    enabled = {
+        "plugins__enable": ["default", "acl", "ha", "spark"],
+        "plugins__acl__accounts": accounts(chance, is_admin=is_admin),
+    }
     async with running_broker(folder / "store", log__level="error", **enabled) as broker:
         await prepare(broker)
         before = of_others(broker)

@@ -169,7 +169,9 @@ async def _attack(address: str, fuzzer: Fuzzer, frames: int, outcome: Outcome) -
 async def fuzz(seed: int, folder: Path, frames: int = FRAMES) -> Outcome:
     chance = random.Random(seed)
     outcome = Outcome()
-    process = BrokerProcess(folder / "store", ["--set=remoting.idle_timeout=5m", "--set=store.segment_size=16MiB"])
+    enabled = "default,spark" if seed % 2 else "default"  # some requests are those of plugins on request
+    settings = [f"--set=plugins.enable={enabled}", "--set=remoting.idle_timeout=5m", "--set=store.segment_size=16MiB"]
+    process = BrokerProcess(folder / "store", settings)
     process.start()
     try:
         neighbour = Neighbour(process.broker, process.pid, outcome)

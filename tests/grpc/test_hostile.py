@@ -216,6 +216,19 @@ Attack = Callable[[Scene], Awaitable[None]]
 ATTACKS: tuple[Attack, ...] = (wait_in_crowds, never_read, half_open, forge, leave_commands_unread)
 
 
+async def test_a_peer_writes_nothing_into_the_log(tmp_path: Path) -> None:
+    async with scene(tmp_path) as made:
+        forged = b"\n2026-11-18 12:00:00,000 ERROR forged"
+        goodbye = bytes(4) + (2).to_bytes(4) + forged
+        frames = len(goodbye).to_bytes(3) + bytes([7, 0]) + bytes(4) + goodbye
+        for _ in range(3):
+            (await open_raw(made, frames)).close()
+        await made.serve_control(2)
+        said = made.process.log
+
+    assert "forged" not in said.read_text(errors="replace")
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 async def test_one_client_does_no_harm_to_others(attack: Attack, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ here by hand, so that a class which declares too little fails too.
 from __future__ import annotations
 
 import base64
+import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -27,6 +28,7 @@ from verniermq.kernel import (
     requests,
 )
 from verniermq.kernel import RequestCode as R
+from verniermq.kernel.host.builtin import BROKER_PLUGINS
 from verniermq.plugins.namesrv.server import NameServer
 from verniermq.testing import running_broker
 
@@ -44,6 +46,8 @@ ACCOUNTS: dict[str, Any] = {
     "root": {"secret": SECRET, "admin": True},
 }
 
+PLUGINS: Final = ["default", "acl", "ha", "spark"]
+"""All that serve requests."""
 TAKES: Final[dict[int, tuple[str, ...]]] = {
     # the accounts of those above that may do it with what is their own
     **dict.fromkeys((R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.RECALL_MESSAGE), ("pub", "topic")),
@@ -88,7 +92,7 @@ TAKES: Final[dict[int, tuple[str, ...]]] = {
             R.QUERY_CONSUME_QUEUE, R.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, R.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
             R.GET_COLD_DATA_FLOW_CTR_INFO, R.SET_COMMITLOG_READ_MODE, R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
             R.EXPORT_ROCKSDB_CONFIG_TO_JSON, R.GET_BROKER_EPOCH_CACHE, R.RESET_MASTER_FLUSH_OFFSET, R.GET_PLUGINS,
-            R.GET_PLUGIN_PAGE,
+            R.GET_PLUGIN_PAGE, R.GET_REPLICAS, R.SWITCH_MASTER, R.FORCE_MASTER,
         ),
         (),
     ),
@@ -178,8 +182,7 @@ class Matrix:
 
 @asynccontextmanager
 async def matrix() -> AsyncIterator[Matrix]:
-    plugins = ["default", "acl", "spark", "statictopic"]
-    async with running_broker(plugins__enable=plugins, plugins__acl__accounts=ACCOUNTS) as broker:
+    async with running_broker(plugins__enable=PLUGINS, plugins__acl__accounts=ACCOUNTS) as broker:
         connection = await connect(broker.address)
         try:
             prepared = Matrix(broker, connection)
@@ -196,6 +199,21 @@ async def test_every_code_that_a_broker_serves_is_in_the_table() -> None:
 
     assert missing == [], "say in TAKES who may send it, and declare in touches what it touches"
     assert gone == []
+
+
+def test_every_plugin_that_serves_requests_is_asked() -> None:
+    serving = {
+        name
+        for name in BROKER_PLUGINS.builtin.keys() - {*BROKER_PLUGINS.defaults, *PLUGINS}
+        if load(BROKER_PLUGINS.builtin[name]).declaration.requests
+    }
+
+    assert serving == set(), "put it into PLUGINS"
+
+
+def load(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 async def test_an_account_may_send_each_request_about_what_is_its_own_and_about_nothing_else() -> None:
