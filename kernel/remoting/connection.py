@@ -57,6 +57,8 @@ LONGEST_REMARK: Final = 4096
 """Characters of an error that a peer gets to see."""
 REQUESTS_PER_TURN: Final = 256
 """Requests of one peer that are served before others have a turn, however many it sent without waiting."""
+FEW: Final = 4
+"""So many are served without a look at the clock; of more, the rest waits when the turn has taken long."""
 LARGE: Final = 128 * 1024
 """Bytes of a chunk after which a peer is read no further in this turn: some loops read megabytes without a pause."""
 NO_HANDLERS: Final[Mapping[int, Handler]] = {}
@@ -296,6 +298,8 @@ class Connection:
             self._unsettled = True
         handlers = self.handlers
         parts, size = self._parts, 0
+        is_timed = len(requests) > FEW and self.accepted
+        clock, late = self._turn.clock, self._turn.ends_at() if is_timed else 0.0
         for command in requests:
             flag = command.flag
             if flag & RESPONSE_FLAG:
@@ -331,7 +335,7 @@ class Connection:
                             break
             except Exception as error:
                 self._refuse(command, error)
-            if self._stopped and self.accepted:
+            if (is_timed and clock() > late) or (self._stopped and self.accepted):
                 self._leave_after(command, requests)
                 break
         if size:

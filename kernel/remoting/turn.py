@@ -64,7 +64,7 @@ class Turn:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.perf_counter) -> None:
         self._loop = loop
-        self._clock = clock
+        self.clock = clock
         self._began = 0.0
         """When this turn began to serve, once there is so much that it may take long."""
         self._received: list[tuple[Peer, bytes]] = []
@@ -148,8 +148,14 @@ class Turn:
         for peer in list(self._left):
             self.decode_left(peer)
 
+    def ends_at(self) -> float:
+        """When it has taken long, by ``clock``."""
+        if not self._began:
+            self._began = self.clock()
+        return self._began + SECONDS_PER_TURN
+
     def _is_over(self) -> bool:
-        now = self._clock()
+        now = self.clock()
         if not self._began:
             self._began = now
         return now - self._began >= SECONDS_PER_TURN

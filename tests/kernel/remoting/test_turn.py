@@ -14,7 +14,7 @@ from verniermq.kernel.remoting import Command, Connection, RemotingLimits
 from verniermq.kernel.remoting import server as server_module
 from verniermq.kernel.remoting.command import ONEWAY_FLAG
 from verniermq.kernel.remoting.connection import REQUESTS_PER_TURN
-from verniermq.kernel.remoting.turn import BYTES_PER_TURN, MOST_AT_ONCE, Turn
+from verniermq.kernel.remoting.turn import BYTES_PER_TURN, MOST_AT_ONCE, SECONDS_PER_TURN, Turn
 
 from .conftest import Listen
 
@@ -208,6 +208,30 @@ async def test_a_peer_that_sends_thousands_of_requests_at_once_lets_others_have_
 
     assert noted == list(range(2000))
     assert work.most <= REQUESTS_PER_TURN
+
+
+async def test_requests_of_one_peer_that_take_long_let_others_have_a_turn(
+    listening: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, now = WorkPerTurn(), 100.0
+    noted: list[int] = []
+
+    def note(request: Command, connection: Connection) -> Command:
+        nonlocal now
+        work.note()
+        now += SECONDS_PER_TURN / 3
+        noted.append(request.opaque)
+        return request.reply()
+
+    monkeypatch.setattr(server_module, "Turn", lambda loop: Turn(loop, lambda: now))
+    async with listening({NOTE: note}) as there:
+        (peer,) = connected(there.address, 1)
+        peer.sendall(b"".join(Command(NOTE, opaque=number).encode() for number in range(100)))
+        await until(lambda: len(noted) == 100)
+        peer.close()
+
+    assert noted == list(range(100))
+    assert work.most <= 2 * 4  # those of one peer, and the next turn may begin in the same one of the loop
 
 
 async def test_a_peer_that_sends_thousands_of_requests_and_its_end_in_one_turn_gets_its_answers(
