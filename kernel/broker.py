@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 
 from verniermq.kernel import hookspecs
 from verniermq.kernel.clock import Clock, SystemClock
-from verniermq.kernel.codes import ResponseCode
+from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.config import Configuration, RemotingSettings, TlsSettings
 from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.kernel.errors import (
@@ -479,7 +479,9 @@ class Broker:
         return "plain" if self._send.lane is None else "compiled"
 
     def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
-        """Serve a request that is decoded to ``SendMessage``, as if it were a send."""
+        """Serve a request that is decoded to ``SendMessage``, as if it were a send, or the batch that its code says."""
+        if request.code == RequestCode.SEND_BATCH_MESSAGE:
+            return self._send.send_batch(request, connection)
         return self._send.send(request, connection)
 
     async def put(self, message: PendingMessage) -> Appended:

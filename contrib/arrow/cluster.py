@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import orjson
 
 from verniermq.contrib.arrow.errors import BrokerGone, NoSuchTopic, TableError
+from verniermq.contrib.arrow.requests import ReportStream
 from verniermq.contrib.arrow.wire import Wire
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
@@ -28,6 +29,9 @@ from verniermq.kernel import (
     parse_answer,
     request_name,
 )
+
+if TYPE_CHECKING:
+    from verniermq.contrib.arrow.progress import BatchDone
 
 logger = logging.getLogger(__name__)
 
@@ -276,6 +280,16 @@ class Cluster:
             for name, data in table.items()
             if data.get("brokerAddrs")
         }
+
+    def report(self, group: str, done: BatchDone) -> None:
+        """Tell one broker with the plugin what a batch did, for its metrics and its console."""
+        milliseconds = int(done.seconds * 1000)
+        told = ReportStream(group=group, batch=done.number, rows=done.rows, milliseconds=milliseconds, behind=done.lag)
+        for _, address in sorted(self.brokers().items()):
+            answer = self.ask(address, RequestCode.REPORT_STREAM, told.ext())
+            if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                expect(answer, RequestCode.REPORT_STREAM, address)
+                return
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Publish how far a group is, so that its lag is seen where people look for it."""

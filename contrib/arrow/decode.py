@@ -22,6 +22,7 @@ import pyarrow as pa
 from verniermq.contrib.arrow.compression import decompress_bodies
 from verniermq.contrib.arrow.places import SMALLEST, corrupt, find_records, parse_entries
 from verniermq.contrib.arrow.properties import Bytes, Ints, Properties, are_alike, gather
+from verniermq.contrib.arrow.requests import HEAD_BYTES
 from verniermq.contrib.arrow.schema import COLUMNS, arrow_schema
 from verniermq.kernel import MAX_BODY, CorruptRecord, java_hash, unpack_host
 
@@ -110,6 +111,27 @@ class ColumnLayout:
         if not fine.all():
             raise corrupt(buffer[:end])
         return cls(data, starts, heads, fields, kinds, bodies, topics, topic_lengths, texts, text_lengths)
+
+    @classmethod
+    def of_heads(cls, buffer: bytes, end: int, sizes: Ints) -> ColumnLayout:
+        """Look at the heads of records in the first ``end`` bytes of a buffer; nothing is known of what follows a head.
+
+        Raises:
+            CorruptRecord: something there is no head of a record of that size.
+        """
+        lengths = np.minimum(sizes, HEAD_BYTES)
+        starts = np.cumsum(lengths) - lengths
+        if len(sizes) and (int(sizes.min()) < SMALLEST or int(lengths.sum()) != end):
+            raise CorruptRecord(0, f"the entries tell of {int(lengths.sum())} bytes of heads, and there are {end}")
+        data = np.frombuffer(buffer if len(buffer) - end >= len(PAD) else buffer + PAD, dtype=np.uint8)
+        kinds = (data[starts + 39].astype(np.int64) >> 4) & 3
+        heads, fields = _fields(data, starts, kinds)
+        fine = ((fields["magic"] == MAGIC_V2) | (fields["magic"] == MAGIC_V1)) & (fields["size"] == sizes)
+        if not fine.all():
+            wrong = int(np.flatnonzero(~fine)[0])
+            raise CorruptRecord(int(fields["commitLogOffset"][wrong]), f"head {wrong} of a range is of no record")
+        nothing = np.empty(0, dtype=np.int64)
+        return cls(data, starts, heads, fields, kinds, nothing, nothing, nothing, nothing, nothing)
 
     def host(self, name: str) -> pa.Array:
         """A host as text. There are few different ones, often only one, so each is written once."""
@@ -201,6 +223,22 @@ def decode_columns(
         return _Columns(layout, codes, decompress, max_body_size).batch(columns)
     except UnicodeDecodeError:
         raise corrupt(buffer[:end]) from None
+
+
+def decode_heads(buffer: bytes, columns: Sequence[str], topic: str, record_bytes: int) -> pa.RecordBatch:
+    """The events of a chunk of heads with their entries behind them. ``columns`` are some of ``EVENT_COLUMNS``.
+
+    Raises:
+        CorruptRecord: the bytes are no heads of records.
+    """
+    _, sizes, codes = parse_entries(buffer[record_bytes:])
+    layout = ColumnLayout.of_heads(buffer, record_bytes, sizes)
+    made = _Columns(layout, codes, decompress=False, max_body_size=0)
+    arrays = [
+        pa.repeat(pa.scalar(topic, pa.string()), len(sizes)) if name == "topic" else made.column(name)
+        for name in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(tuple(columns)))
 
 
 @attrs.define(eq=False)

@@ -188,8 +188,9 @@ class ExportJob:
                 self.progress.skipped(skipped)
         rows = sum(found.values())
         lag = sum(max(0, stop - batch.end.get(queue, 0)) for queue, stop in target.items())
-        self.progress.batch(BatchDone(batch.number, rows, time.monotonic() - started, lag))
-        self._publish(batch.end)
+        done = BatchDone(batch.number, rows, time.monotonic() - started, lag)
+        self.progress.batch(done)
+        self._publish(batch.end, done)
 
     def _write_messages(
         self, plan: Plan, batch: ExportBatch, figures: TopicFigures, found: Counter[tuple[str, int]]
@@ -246,9 +247,10 @@ class ExportJob:
         if groups:
             write_table(out, "groups", batch.name, groups_table(groups))
 
-    def _publish(self, end: Offsets) -> None:
+    def _publish(self, end: Offsets, done: BatchDone) -> None:
         """Tell the brokers how far the export is; its lag is then seen where people look for it."""
         try:
             self.cluster.commit(self.export.group, end)
+            self.cluster.report(self.export.group, done)
         except Exception as error:  # only a courtesy: the checkpoint is what counts
             logger.warning("the offsets of group %s could not be published: %s", self.export.group, error)

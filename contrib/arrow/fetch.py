@@ -18,6 +18,7 @@ from verniermq.contrib.arrow.errors import BrokerGone, DataLost, TableError
 from verniermq.contrib.arrow.offsets import Span
 from verniermq.contrib.arrow.options import ReadOptions
 from verniermq.contrib.arrow.requests import ReadQueueRange
+from verniermq.contrib.arrow.schema import EVENT_COLUMNS
 from verniermq.contrib.arrow.wire import Wire
 from verniermq.kernel import Command, RemotingError, RequestCode, ResponseCode
 from verniermq.kernel.requests import PullMessage
@@ -38,6 +39,8 @@ class Chunk:
     body: bytes
     record_bytes: int | None
     next_offset: int
+    heads: bool = False
+    """Whether only the beginning of each record is there."""
 
 
 class PluginNeeded(TableError):
@@ -66,13 +69,17 @@ class Fetcher:
             DataLost: some are not there any more, and that matters.
             BrokerGone: the broker did not come back in time.
         """
-        from verniermq.contrib.arrow.decode import decode_columns
+        from verniermq.contrib.arrow.decode import decode_columns, decode_heads
         from verniermq.contrib.arrow.tags import TagTest
 
         test = TagTest.of(self._options)
         wanted = test.with_tags(columns)
-        for chunk in self.chunks(span):
+        heads = heads_will_do(self._options, columns)
+        for chunk in self.chunks(span, heads):
             if chunk.record_bytes == 0 or not chunk.body:
+                continue
+            if chunk.heads and chunk.record_bytes is not None:
+                yield decode_heads(chunk.body, columns, span.queue.topic, chunk.record_bytes)
                 continue
             batch = decode_columns(
                 chunk.body,
@@ -86,13 +93,16 @@ class Fetcher:
             if batch.num_rows:
                 yield batch
 
-    def chunks(self, span: Span) -> Iterator[Chunk]:
-        """The answers for a span, in order, without a gap and without a repeat."""
+    def chunks(self, span: Span, heads: bool = False) -> Iterator[Chunk]:
+        """The answers for a span, in order, without a gap and without a repeat.
+
+        :param heads: the beginning of each record will do, if the broker has the plugin
+        """
         position = span.begin
         deadline, pause = time.monotonic() + self._options.retry_seconds, FIRST_PAUSE
         while position < span.end:
             try:
-                for chunk in self._conversation(attrs.evolve(span, begin=position)):
+                for chunk in self._conversation(attrs.evolve(span, begin=position), heads):
                     if chunk.next_offset < position:
                         raise DataLost(span.queue, position, span.end, "the broker went back")
                     position = chunk.next_offset
@@ -108,12 +118,12 @@ class Fetcher:
                 time.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _conversation(self, span: Span) -> Iterator[Chunk]:
+    def _conversation(self, span: Span, heads: bool) -> Iterator[Chunk]:
         """Answers on one connection, as long as it lasts."""
         address = self._cluster.address(span.queue)
         if not self._pull:
             try:
-                yield from self._ranges(self._cluster.wire(address), span)
+                yield from self._ranges(self._cluster.wire(address), span, heads)
                 return
             except Refused as error:
                 if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -128,10 +138,10 @@ class Fetcher:
 
     # --- with the broker's plugin ----------------------------------------------------------
 
-    def _ranges(self, wire: Wire, span: Span) -> Iterator[Chunk]:
+    def _ranges(self, wire: Wire, span: Span, heads: bool) -> Iterator[Chunk]:
         code = RequestCode.READ_QUEUE_RANGE
         position = span.begin
-        wire.send(self._range_request(span, position))
+        wire.send(self._range_request(span, position, heads))
         while True:
             answer = wire.receive()
             if answer.code == ResponseCode.PULL_OFFSET_MOVED:
@@ -139,15 +149,15 @@ class Fetcher:
                 chunk = Chunk(b"", 0, position)
             else:
                 expect(answer, code, wire.address)
-                chunk = Chunk(answer.body, int(answer.ext["recordBytes"]), int(answer.ext["nextBeginOffset"]))
+                chunk = Chunk(answer.body, int(answer.ext["recordBytes"]), int(answer.ext["nextBeginOffset"]), heads)
                 position = chunk.next_offset
             if position < span.end:
-                wire.send(self._range_request(span, position))
+                wire.send(self._range_request(span, position, heads))
             yield chunk
             if position >= span.end:
                 return
 
-    def _range_request(self, span: Span, position: int) -> Command:
+    def _range_request(self, span: Span, position: int, heads: bool) -> Command:
         expression = self._options.sub_expression
         return ReadQueueRange(
             topic=span.queue.topic,
@@ -157,6 +167,7 @@ class Fetcher:
             max_bytes=self._options.chunk_bytes,
             expression=expression or None,
             expression_type=self._options.expression_type if expression else None,
+            heads=heads,
         ).command()
 
     def _moved(self, span: Span, position: int, answer: Command) -> int:
@@ -202,6 +213,11 @@ class Fetcher:
                 body = answer.body if following <= span.end else _before(answer.body, span.end)
                 position = min(following, span.end)
                 yield Chunk(body, None, position)
+
+
+def heads_will_do(options: ReadOptions, columns: tuple[str, ...]) -> bool:
+    """Whether columns need no more of a record than its head. A filter or a checksum needs the rest."""
+    return not options.sub_expression and not options.check_crc and set(columns) <= set(EVENT_COLUMNS)
 
 
 def _before(body: bytes, end: int) -> bytes:

@@ -18,7 +18,7 @@ from verniermq.contrib.arrow.cluster import Bounds
 from verniermq.contrib.arrow.errors import BadOption, DataLost, NoSuchTopic
 from verniermq.contrib.arrow.offsets import Span
 from verniermq.contrib.arrow.options import ReadOptions
-from verniermq.contrib.arrow.requests import ENTRY
+from verniermq.contrib.arrow.requests import ENTRY, HEAD_BYTES
 from verniermq.kernel import MessageQueue
 
 if TYPE_CHECKING:
@@ -197,18 +197,24 @@ class FileReader:
         Raises:
             DataLost: messages are not there any more, and that matters.
         """
-        from verniermq.contrib.arrow.decode import decode_columns
+        from verniermq.contrib.arrow.decode import decode_columns, decode_heads
+        from verniermq.contrib.arrow.fetch import heads_will_do
         from verniermq.contrib.arrow.tags import TagTest
 
         test = TagTest.of(self._options)
+        heads = heads_will_do(self._options, columns)
         position = span.begin
         while position < span.end:
             entries = read_entries(self._path, span.queue, position, min(STEP, span.end - position))
-            count, pieces = self._read(entries)
+            count, pieces = self._read_heads(entries) if heads else self._read(entries)
             if not count:
                 position = self._skip(span, position)
                 continue
             position += count
+            if heads:
+                read = b"".join([*pieces, entries[: count * ENTRY.size]])
+                yield decode_heads(read, columns, span.queue.topic, sum(map(len, pieces)))
+                continue
             batch = decode_columns(
                 b"".join([*pieces, entries[: count * ENTRY.size]]),
                 test.with_tags(columns),
@@ -242,6 +248,16 @@ class FileReader:
             pieces.append(piece)
             count = following
         return count, pieces
+
+    def _read_heads(self, entries: bytes) -> tuple[int, list[memoryview]]:
+        """The beginning of each record, up to the first that is gone."""
+        pieces: list[memoryview] = []
+        for place, size, _ in ENTRY.iter_unpack(entries):
+            piece = self._log.read(place, min(size, HEAD_BYTES))
+            if piece is None:
+                break
+            pieces.append(piece)
+        return len(pieces), pieces
 
     def _skip(self, span: Span, position: int) -> int:
         low = StoreFiles(self._options.path).bounds([span.queue])[span.queue].low

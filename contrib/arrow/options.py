@@ -16,9 +16,17 @@ import orjson
 
 from verniermq.contrib.arrow.errors import BadOption, UnknownTableOption
 from verniermq.contrib.arrow.offsets import EARLIEST, LATEST, Offsets, from_json
-from verniermq.contrib.arrow.schema import COLUMNS
+from verniermq.contrib.arrow.schema import COLUMNS, EVENT_COLUMNS
 from verniermq.contrib.arrow.values import VALUE_COLUMNS, ValueOptions
-from verniermq.kernel import MAX_BODY, MessageQueue, is_system_topic, parse_address
+from verniermq.kernel import (
+    HALF_TOPIC,
+    MAX_BODY,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    MessageQueue,
+    is_system_topic,
+    parse_address,
+)
 
 Value = TypeVar("Value")
 
@@ -30,8 +38,10 @@ READ: Final = (
     "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss", "includeHeaders", "subExpression",
     "expressionType", "columns", "pushFilters", "path", "reader", "chunkSize", "retryTimeout", "decompress",
     "maxBodySize", "checkCrc", "group", "valueFormat", "valueSchema", "valueSchemaFile", "valueMessage", "inferSchema",
-    "schemaRegistry", "schemaSubject", "mode",
+    "schemaRegistry", "schemaSubject", "mode", "events",
 )  # fmt: skip
+FLOW_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC})
+"""Those of the brokers' own that messages go through: delayed ones, and halves of transactions."""
 OF_SPARK: Final = ("checkpointLocation", "__datasource_name__")
 """Options that Spark itself puts among ours."""
 
@@ -114,15 +124,19 @@ def _seconds(text: str) -> float:
 
 @attrs.frozen
 class Topics:
-    """Which topics, or which queues of them: exactly one of the three is set."""
+    """Which topics, or which queues of them: exactly one of the four is set."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
     queues: tuple[MessageQueue, ...] = ()
+    everything: bool = False
+    """All that producers, consumers and the brokers' own flow put into the log."""
 
     def matches(self, topic: str) -> bool:
         """Whether a pattern means a topic. The brokers' own topics have to be named; retry topics and dead letters
         are meant by a pattern that has a % in it."""
+        if self.everything:
+            return topic in FLOW_TOPICS or not is_system_topic(topic)
         if is_system_topic(topic) or (topic.startswith("%") and "%" not in self.pattern):
             return False
         return re.fullmatch(self.pattern, topic) is not None
@@ -166,11 +180,15 @@ class ReadOptions:
         options = GivenOptions(given, READ)
         group = options.text("group")
         value = ValueOptions.parse(options)
+        events = options.flag("events", False)
+        if events and value is not None:
+            raise BadOption("valueFormat", value.format, "nothing with events: they have no body")
+        all_of_them = EVENT_COLUMNS if events else COLUMNS if value is None else (*COLUMNS, *VALUE_COLUMNS)
         if streaming and ({"endingOffsets", "endingTimestamp"} & options.values.keys()):
             raise BadOption("endingOffsets", options.text("endingOffsets"), "nothing: a stream has no end")
         return cls(
             name_servers=options.name_servers(),
-            topics=_topics(options),
+            topics=_topics(options, events),
             path=options.text("path"),
             starting=_offsets(options, "startingOffsets", LATEST if streaming else EARLIEST),
             ending=_offsets(options, "endingOffsets", LATEST),
@@ -181,7 +199,7 @@ class ReadOptions:
             fail_on_data_loss=options.flag("failOnDataLoss", True),
             sub_expression=_expression(options),
             expression_type=options.choice("expressionType", ("TAG", "SQL92")),
-            columns=_columns(options, COLUMNS if value is None else (*COLUMNS, *VALUE_COLUMNS)),
+            columns=_columns(options, all_of_them),
             push_filters=options.flag("pushFilters", False),
             reader=options.choice("reader", ("auto", "range", "pull")),
             chunk_bytes=options.number("chunkSize", 2 * MIB, least=1 << 16),
@@ -194,8 +212,10 @@ class ReadOptions:
         )
 
 
-def _topics(options: GivenOptions) -> Topics:
+def _topics(options: GivenOptions, events: bool) -> Topics:
     given = [name for name in ("subscribe", "subscribePattern", "assign") if options.text(name).strip()]
+    if events and not given:
+        return Topics(everything=True)
     if len(given) != 1:
         expected = f"one of subscribe, subscribePattern or assign; given: {', '.join(given) or 'none'}"
         raise BadOption("subscribe", options.text("subscribe"), expected)

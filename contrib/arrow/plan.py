@@ -108,7 +108,7 @@ class Plan:
             NoSuchTopic: a topic, or a queue of it, that was named does not exist.
         """
         topics = self.options.topics
-        if topics.pattern:
+        if topics.pattern or topics.everything:
             return self.place.queues([name for name in self.place.topics() if topics.matches(name)])
         if not topics.queues:
             return self.place.queues(topics.names)

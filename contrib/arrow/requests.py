@@ -1,4 +1,4 @@
-"""The two requests of the plugin ``spark``: a range of a queue, and where queues begin and end."""
+"""The requests of the plugin ``spark``: a range of a queue, where queues end, rows of a task, how a stream is doing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import orjson
 from verniermq.kernel import InvalidParameter, RequestCode, parse_json
 from verniermq.kernel.requests import (
     LIST,
+    PUB,
     SUB,
     Access,
     Finder,
@@ -18,6 +19,7 @@ from verniermq.kernel.requests import (
     boolean,
     check_json_size,
     cluster_access,
+    group_access,
     in_body,
     integer,
     request,
@@ -27,6 +29,9 @@ from verniermq.kernel.requests import (
 
 ENTRY: Final = struct.Struct(">qiq")
 """Behind the records of a range, and in a consume queue's files: commit-log offset, size, tags code."""
+
+HEAD_BYTES: Final = 112
+"""Of a record, where only heads are asked for: those with two IPv6 hosts are as long. A shorter record is whole."""
 
 
 @request
@@ -39,6 +44,8 @@ class ReadQueueRange(Request):
     max_bytes: int | None = integer("maxBytes", default=None)
     expression: str | None = text("subscription", default=None)
     expression_type: str | None = text("expressionType", default=None)
+    heads: bool = boolean("heads", default=False)
+    """Whether the first ``HEAD_BYTES`` of each record will do: all but its topic, properties and body."""
 
     def touches(self, finder: Finder) -> Iterator[Access]:
         yield topic_access(self.topic, SUB)
@@ -73,3 +80,38 @@ class GetQueueRanges(Request):
             yield cluster_access(LIST)
         for topic in self.topics or ():
             yield topic_access(topic, SUB)
+
+
+@request
+class SendRows(Request):
+    """A send, or a batch of sends, of which the broker drops the rows that it has already.
+
+    Beside these fields it has those of SEND_MESSAGE_V2, and the same body.
+    """
+
+    code = RequestCode.SEND_ROWS
+    topic: str = text("b")
+    is_batch: bool = boolean("m", default=False)
+    task: str = text("task")
+    """``<query>/<batch>/<partition>``"""
+    rows: str = text("rows")
+    """Which rows of the task these messages are, in their order: ``0-999,1003``."""
+
+    def touches(self, finder: Finder) -> Iterator[Access]:
+        yield topic_access(self.topic, PUB)
+
+
+@request
+class ReportStream(Request):
+    """What an export or a stream did in its newest batch, for metrics and the console."""
+
+    code = RequestCode.REPORT_STREAM
+    group: str = text("group")
+    batch: int = integer("batch")
+    rows: int = integer("rows")
+    milliseconds: int = integer("milliseconds")
+    behind: int = integer("behind")
+    """Messages that were there and that it did not reach."""
+
+    def touches(self, finder: Finder) -> Iterator[Access]:
+        yield group_access(self.group)

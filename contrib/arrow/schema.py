@@ -40,6 +40,9 @@ TYPES: Final = {
 
 COLUMNS: Final = tuple(TYPES)
 
+EVENT_COLUMNS: Final = tuple(name for name in TYPES if name not in ("tags", "keys", "uniqueKey", "properties", "body"))
+"""What the head of a record and its consume-queue entry tell: the dispatch event, without properties and body."""
+
 OPTIONAL: Final = frozenset({"tags", "keys", "uniqueKey", "bornTimestamp", "storeTimestamp"})
 """The columns that can be null. That the others cannot spares Spark a look at each value."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import code
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +21,11 @@ from verniermq.contrib.arrow.command import (
     typed_option,
     typed_topics,
 )
+from verniermq.kernel.config.units import parse_duration
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 SPARK_FORMATS: Final = ("parquet", "iceberg", "delta")
+UNITS: Final = ("second", "minute", "hour", "day")
 
 HINT: Final = """
 Spark {version} on {master}; the name server is {name_server}.
@@ -113,6 +116,41 @@ def export(
     )
     with ExportProgress(Console(), "starting Spark …") as progress:
         run(what, progress)
+
+
+@spark.command()
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@name_server_option
+@master_option
+@conf_option
+@click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all that flows]")
+@click.option("--since", metavar="AGE", help="Only what was stored since then, such as 6h.  [default: all]")
+@click.option("--per", type=click.Choice(UNITS), default="minute", show_default=True, help="What is counted together.")
+def events(
+    out: Path, name_server: str, master: str | None, conf: tuple[str, ...], topics: tuple[str, ...],
+    since: str | None, per: str,
+) -> None:  # fmt: skip
+    """Write tables and charts of what came to the folder OUT: NAME.parquet and NAME.svg.
+
+    Messages per topic, latency from birth to store, retries and dead letters per group, delayed messages and
+    transactions. Bodies are not read.
+    """
+    from verniermq.contrib.spark.events import save_tables
+    from verniermq.contrib.spark.session import session
+
+    options = {"nameServer": name_server, "events": "true"}
+    if topics:
+        options["subscribe"] = ",".join(topics)
+    if since is not None:
+        try:
+            options["startingTimestamp"] = str(int((time.time() - parse_duration(since)) * 1000))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+    running = session(master, _settings(conf), "verniermq-events")
+    running.sparkContext.setLogLevel("OFF")
+    read = running.read.format("verniermq").options(**options).load()
+    for name, rows in save_tables(read, out, per).items():
+        click.echo(f"{out / name}.parquet: {rows} rows, drawn in {name}.svg")
 
 
 @spark.command()

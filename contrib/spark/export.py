@@ -35,7 +35,7 @@ from verniermq.contrib.arrow.losses import skipped_between
 from verniermq.contrib.arrow.offsets import Offsets, as_json
 from verniermq.contrib.arrow.options import ReadOptions
 from verniermq.contrib.arrow.plan import Plan
-from verniermq.contrib.arrow.progress import ExportProgress
+from verniermq.contrib.arrow.progress import BatchDone, ExportProgress
 from verniermq.contrib.arrow.tables import PlainFiles, TableFormat, table_format
 from verniermq.contrib.spark.batches import BatchWriter, WrittenBatch
 from verniermq.contrib.spark.errors import SparkError
@@ -222,8 +222,9 @@ def _watch(
                     counted = writer.found.pop(seen, None)
                     if losses is not None:
                         losses.tell(one, str(query.id), counted, progress)
-                    _publish(export, cluster, source)
-                    progress.batch(batch_done(one, counted))
+                    done = batch_done(one, counted)
+                    _publish(export, cluster, source, done)
+                    progress.batch(done)
             if not active:
                 break
             time.sleep(POLL_SECONDS)
@@ -237,10 +238,11 @@ def _watch(
     return progress.rows
 
 
-def _publish(export: SparkExport, cluster: Cluster, source: dict[str, Any]) -> None:
+def _publish(export: SparkExport, cluster: Cluster, source: dict[str, Any], done: BatchDone) -> None:
     """Tell the brokers how far the export is; its lag is then seen where people look for it."""
     try:
         cluster.commit(export.group, offsets_of(source["endOffset"]))
+        cluster.report(export.group, done)
     except Exception as error:  # only a courtesy: Spark's checkpoint is what counts
         logger.warning("the offsets of group %s could not be published: %s", export.group, error)
 

@@ -87,7 +87,7 @@ class ProgressListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         batch = stream_batch(json.loads(event.progress.json))
         if batch is not None:
-            self._publish(batch.end)
+            self._publish(batch)
             self._tell(batch)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -96,12 +96,13 @@ class ProgressListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Who started the query is told by Spark."""
 
-    def _publish(self, end: Offsets) -> None:
+    def _publish(self, batch: StreamBatch) -> None:
         if not self._group:
             return
         cluster = Cluster(self._servers, PUBLISH_PATIENCE)
         try:
-            cluster.commit(self._group, end)
+            cluster.commit(self._group, batch.end)
+            cluster.report(self._group, batch.done)
         except Exception as error:  # only a courtesy: Spark's checkpoint is what counts
             logger.warning("the offsets of group %s could not be published: %s", self._group, error)
         finally:

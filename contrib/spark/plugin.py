@@ -1,4 +1,4 @@
-"""In the broker: ranges of a queue in large chunks, where every queue begins and ends, and figures of what came.
+"""In the broker: ranges of a queue in large chunks, where every queue ends, rows that are stored once, and figures.
 
 Switched on by one line in ``broker.toml``::
 
@@ -11,6 +11,7 @@ job reads with ordinary pulls, which takes many times as long.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -19,9 +20,12 @@ import anyio.to_thread
 import attrs
 import orjson
 
-from verniermq.contrib.arrow.requests import GetQueueRanges, ReadQueueRange
+from verniermq.contrib.arrow.requests import GetQueueRanges, ReadQueueRange, ReportStream, SendRows
 from verniermq.contrib.spark.marks import Marks
 from verniermq.contrib.spark.ranges import RangeRead
+from verniermq.contrib.spark.sinkhandler import SinkHandler
+from verniermq.contrib.spark.sinkrows import SinkRows
+from verniermq.contrib.spark.streams import Streams
 from verniermq.kernel import (
     MATCH_ALL,
     Command,
@@ -29,6 +33,7 @@ from verniermq.kernel import (
     Context,
     Declaration,
     DispatchEvent,
+    Document,
     InvalidParameter,
     MessageFilter,
     NoPermission,
@@ -42,13 +47,19 @@ from verniermq.kernel import (
     gathered,
     hookimpl,
     in_steps,
+    parts_of,
     setting,
 )
+
+logger = logging.getLogger(__name__)
 
 MIB: Final = 1 << 20
 TOPICS_PER_STEP: Final = 4
 """Topics whose queues are looked at before others have a turn."""
 SMALLEST_CHUNK: Final = 1 << 16
+ROWS_TABLE: Final = "sparkRows"
+SAVE_EVERY: Final = 64 * MIB
+"""Bytes of the log, at most, that a start looks through for rows of tasks."""
 
 
 @attrs.frozen
@@ -71,20 +82,36 @@ class Plugin:
     declaration: ClassVar = Declaration(
         api=1,
         config=Config,
-        summary="Serves whole ranges of a queue to Spark, and keeps figures of every queue.",
-        requests=(RequestCode.READ_QUEUE_RANGE, RequestCode.GET_QUEUE_RANGES),
+        summary="Serves whole ranges of a queue to Spark, stores its rows once, and keeps figures of every queue.",
+        requests=(
+            RequestCode.READ_QUEUE_RANGE,
+            RequestCode.GET_QUEUE_RANGES,
+            RequestCode.SEND_ROWS,
+            RequestCode.REPORT_STREAM,
+        ),
     )
     config: Config
     broker: Context
     marks: Marks = attrs.field(factory=Marks, init=False)
+    rows: SinkRows = attrs.field(factory=SinkRows, init=False)
+    streams: Streams = attrs.field(factory=Streams, init=False)
+    sink: SinkHandler = attrs.field(init=False)
+    _rows_table: Document = attrs.field(init=False)
+    _rows_saved: int = attrs.field(default=0, init=False)
+    """The place in the log up to which the table of rows on the disk goes."""
     served_records: int = attrs.field(default=0, init=False)
     served_bytes: int = attrs.field(default=0, init=False)
     _threads: anyio.CapacityLimiter = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._threads = anyio.CapacityLimiter(self.config.threads)
+        self.sink = SinkHandler(self.broker, self.rows)
 
     def setup(self, registry: Registry) -> None:
+        registry.handler(RequestCode.SEND_ROWS, self.sink.send_rows, SendRows)
+        registry.handler(RequestCode.REPORT_STREAM, self.report, ReportStream)
+        self._rows_table = registry.table(ROWS_TABLE, load=self._load_rows, save=self._save_rows, interval=1.0)
+        self.streams.offer(registry)
         registry.handler(RequestCode.READ_QUEUE_RANGE, self.read_range, ReadQueueRange)
         registry.handler(RequestCode.GET_QUEUE_RANGES, self.ranges, GetQueueRanges)
 
@@ -92,6 +119,34 @@ class Plugin:
     @gathered
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         self.marks.note(events)
+        if self.rows.note(parts_of(events)) or self.rows.reached - self._rows_saved > SAVE_EVERY:
+            self._rows_table.touch()
+
+    # --- rows of Spark's tasks -------------------------------------------------------------
+
+    def _load_rows(self, data: Mapping[str, Any]) -> None:
+        self.rows.load_json(data)
+
+    def _save_rows(self) -> Mapping[str, Any]:
+        self.broker.catch_up()
+        self._rows_saved = self.rows.reached
+        return self.rows.as_json()
+
+    @hookimpl
+    def store_opened(self) -> None:
+        store = self.broker.store
+        if self.rows.reached > store.end:
+            # The log lost its end, and rows with it. To send one twice is better than to drop one that is not there.
+            logger.warning("what is known of Spark's rows is ahead of the log and forgotten: a task may repeat some")
+            self.rows.forget()
+        if self.rows.reached or store.end - store.start <= SAVE_EVERY:
+            self.rows.read(store)
+        self.rows.reached = store.end
+        self._rows_table.touch()
+
+    async def report(self, request: Command, connection: Connection) -> Command:
+        self.streams.note(ReportStream.of(request), self.broker.clock.now())
+        return request.reply()
 
     @hookimpl
     def topics_changed(self, changed: Sequence[TopicConfig], deleted: Sequence[str]) -> None:
@@ -109,6 +164,8 @@ class Plugin:
             "sparkDispatchedBytes": str(size),
             "sparkServedRecords": str(self.served_records),
             "sparkServedBytes": str(self.served_bytes),
+            "sparkTasks": str(len(self.rows)),
+            "sparkDroppedRows": str(self.sink.dropped),
         }
 
     # --- READ_QUEUE_RANGE ------------------------------------------------------------------
@@ -126,7 +183,9 @@ class Plugin:
         queue = self.broker.store.queue(topic, queue_id)
         if queue is None or not queue.min_offset <= begin < queue.max_offset:
             return self._moved(request, topic, queue_id)
-        read = RangeRead.begin_at(self.broker.store, queue, begin, min(end, queue.max_offset), wanted, max_bytes)
+        read = RangeRead.begin_at(
+            self.broker.store, queue, begin, min(end, queue.max_offset), wanted, max_bytes, asked.heads
+        )
         chunk = await anyio.to_thread.run_sync(read.finish, limiter=self._threads)
         if chunk is None:
             # Retention took the first record while the queue still listed it.

@@ -7,6 +7,7 @@ up to some megabytes. Fields of the request::
     beginOffset, endOffset      which messages: from the first to just before the second
     maxBytes                    how large the answer may be; the broker's own limit is smaller or equal
     subscription, expressionType   optional: which of them, as in a pull
+    heads                       optional: true for the first 112 bytes of each record only
 
 and of the answer, where code 21 (OFFSET_MOVED) says that ``beginOffset`` is outside ``minOffset`` and ``maxOffset``::
 
@@ -18,7 +19,8 @@ and of the answer, where code 21 (OFFSET_MOVED) says that ``beginOffset`` is out
 
 The records are as in a pull's body. Behind them is the 20-byte entry that the consume queue has of each (commit-log
 offset, size, tags code): the reader knows where records begin without looking, and gets the tags code, which
-only the queue has.
+only the queue has. Where only heads are asked for, a body is neither read nor sent: the head of a record and its entry
+are the event that was dispatched.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from typing import Final
 
 import attrs
 
-from verniermq.contrib.arrow.requests import ENTRY
+from verniermq.contrib.arrow.requests import ENTRY, HEAD_BYTES
 from verniermq.kernel import MATCH_ALL, ConsumeQueue, MessageFilter, Store
 
 MOST_ENTRIES: Final = 16_384
@@ -73,19 +75,27 @@ class RangeRead:
     entries: bytes
     wanted: MessageFilter
     max_bytes: int
+    heads: bool = False
 
     @classmethod
     def begin_at(
-        cls, store: Store, queue: ConsumeQueue, begin: int, end: int, wanted: MessageFilter, max_bytes: int
+        cls,
+        store: Store,
+        queue: ConsumeQueue,
+        begin: int,
+        end: int,
+        wanted: MessageFilter,
+        max_bytes: int,
+        heads: bool = False,
     ) -> RangeRead:
         entries = queue.read(begin, min(end - begin, MOST_ENTRIES))
-        return cls(store, begin, entries, wanted, max_bytes)
+        return cls(store, begin, entries, wanted, max_bytes, heads)
 
     def finish(self) -> RangeChunk | None:
         """Gather the records; ``None`` when the first is not in the log any more. For a worker thread."""
         if self.wanted is not MATCH_ALL:
             return self._filtered()
-        count, records = self._read(self.max_bytes)
+        count, records = self._read_heads(self.max_bytes) if self.heads else self._read(self.max_bytes)
         return RangeChunk(self.begin + count, records, self.entries[: count * ENTRY.size]) if count else None
 
     def _read(self, budget: int) -> tuple[int, list[bytes]]:
@@ -112,6 +122,20 @@ class RangeRead:
             budget -= size
             time.sleep(0)
         return count, pieces
+
+    def _read_heads(self, budget: int) -> tuple[int, list[bytes]]:
+        """The same for the beginning of each record."""
+        pieces: list[bytes] = []
+        for start in range(0, len(self.entries), STEP * ENTRY.size):
+            step = self.entries[start : start + STEP * ENTRY.size]
+            lengths = [min(size, HEAD_BYTES) for size in _sizes(step)]
+            found = self.store.read_many(zip(_positions(step), lengths, strict=True), budget)
+            pieces += found
+            budget -= sum(map(len, found))
+            if len(found) < len(lengths) or budget <= 0:
+                break
+            time.sleep(0)
+        return len(pieces), pieces
 
     def _runs(self, step: bytes, sizes: array[int]) -> list[bytes] | None:
         """The records of a step, those that lie side by side in one copy: a busy queue, or batches.
@@ -157,6 +181,8 @@ class RangeRead:
             if found.looked_at * ENTRY.size < len(step):
                 break
             time.sleep(0)
+        if self.heads:
+            records = [record[:HEAD_BYTES] for record in records]
         return RangeChunk(self.begin + looked_at, records, b"".join(entries)) if looked_at else None
 
 

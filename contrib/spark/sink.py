@@ -3,12 +3,14 @@
 Columns: ``body`` (binary or string), and if they are there ``topic`` (else the option), ``tags``, ``keys``,
 ``properties`` (a map), ``queueId`` and ``flag``. Rows of one topic go out in batches, as many as fit into one request.
 
-Spark repeats a task that failed halfway, so a message may come twice. Each carries its place in the query::
+Spark repeats a task that failed halfway. Each message carries its place in the query::
 
     SPARK_ROW = <query>/<batch>/<partition>/<row>
 
-in its properties, and its unique key is made from that: a repeat has the same, and whoever must not see it twice can
-tell (``dropDuplicates(["uniqueKey"])``). ``<query>`` is the stream's id, or the option ``writeId``, or random.
+in its properties, and its unique key is made from that. A broker with the plugin ``spark`` knows which rows it has, and
+drops those that come again; so a request goes to the same queue each time, which its task and its number in it decide.
+From a broker without it a message may come twice: ``dropDuplicates(["uniqueKey"])`` is for whoever must not see it so.
+``<query>`` is the stream's id, or the option ``writeId``, or random.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import random
 import struct
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -28,15 +30,22 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from verniermq.contrib.arrow.cluster import NEW_QUEUES, Cluster, expect
 from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.spark.errors import SparkError
+from verniermq.contrib.spark.sinkrows import ROW_PROPERTY, format_rows
 from verniermq.contrib.spark.writeoptions import WriteOptions
-from verniermq.kernel import AUTO_CREATE_TOPIC, MessageQueue, Property, RequestCode, format_properties
+from verniermq.kernel import (
+    AUTO_CREATE_TOPIC,
+    MessageQueue,
+    Property,
+    RequestCode,
+    ResponseCode,
+    format_properties,
+)
 from verniermq.kernel.requests import SendMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-ROW_PROPERTY: Final = "SPARK_ROW"
 MOST_MESSAGES: Final = 1000
 """In one request: what a broker takes is limited too."""
 
@@ -131,10 +140,15 @@ class RowSender:
         self.sent = 0
         self._place = place
         self._row = 0
+        self._requests = 0
+        self._first_queue = int.from_bytes(_digest(place)[:4], "big")
         self._cluster = Cluster(options.name_servers, options.retry_seconds)
         self._queues: dict[str, list[MessageQueue]] = {}
         self._turn = random.randrange(1 << 16)
-        self._waiting: dict[tuple[str, int], list[bytes]] = {}
+        self._waiting: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+        """Topic and queue → rows, each with its message."""
+        self._without_rows: set[str] = set()
+        """Brokers that do not know which rows they have."""
         self._bytes: dict[tuple[str, int], int] = {}
 
     def close(self) -> None:
@@ -154,26 +168,27 @@ class RowSender:
                 properties[Property.TAGS] = tags
             if keys:
                 properties[Property.KEYS] = keys
-            place = f"{self._place}/{self._row}"
+            row = self._row
+            place = f"{self._place}/{row}"
             self._row += 1
             properties[ROW_PROPERTY] = place
-            properties[Property.UNIQUE_KEY] = hashlib.blake2b(place.encode(), digest_size=16).hexdigest().upper()
+            properties[Property.UNIQUE_KEY] = _digest(place).hex().upper()
             where = topic or self.options.topic
             if not where:
-                raise BadOption("topic", "", f"a topic for row {self._row - 1}: its column 'topic' is empty")
+                raise BadOption("topic", "", f"a topic for row {row}: its column 'topic' is empty")
             data = b"" if body is None else body.encode() if isinstance(body, str) else bytes(body)
             queue = -1 if queue_id is None else int(queue_id)
             if any(name in properties for name in ALONE):
-                self._send_alone(where, queue, data, properties, flag or 0)
+                self._send_alone(where, queue, row, data, properties, flag or 0)
             else:
-                self._gather((where, queue), batch_item(data, properties, flag or 0))
+                self._gather((where, queue), row, batch_item(data, properties, flag or 0))
 
-    def _gather(self, key: tuple[str, int], item: bytes) -> None:
+    def _gather(self, key: tuple[str, int], row: int, item: bytes) -> None:
         waiting = self._waiting.setdefault(key, [])
         if waiting and self._bytes[key] + len(item) > self.options.batch_bytes:
             self._send(key)
             waiting = self._waiting.setdefault(key, [])
-        waiting.append(item)
+        waiting.append((row, item))
         self._bytes[key] = self._bytes.get(key, 0) + len(item)
         if len(waiting) >= MOST_MESSAGES:
             self._send(key)
@@ -183,45 +198,75 @@ class RowSender:
             self._send(key)
 
     def _send(self, key: tuple[str, int]) -> None:
-        items = self._waiting.pop(key)
+        waiting = self._waiting.pop(key)
         self._bytes.pop(key)
-        self._request(RequestCode.SEND_BATCH_MESSAGE, key, b"".join(items), batch=True)
+        rows, items = [row for row, _ in waiting], [item for _, item in waiting]
+        self._request(RequestCode.SEND_BATCH_MESSAGE, key, rows, b"".join(items), batch=True)
         self.sent += len(items)
 
-    def _send_alone(self, topic: str, queue: int, body: bytes, properties: Mapping[str, str], flag: int) -> None:
+    def _send_alone(
+        self, topic: str, queue: int, row: int, body: bytes, properties: Mapping[str, str], flag: int
+    ) -> None:
         text = format_properties(properties)
-        self._request(RequestCode.SEND_MESSAGE_V2, (topic, queue), body, properties=text, flag=flag)
+        self._request(RequestCode.SEND_MESSAGE_V2, (topic, queue), [row], body, properties=text, flag=flag)
         self.sent += 1
 
-    def _request(self, code: RequestCode, key: tuple[str, int], body: bytes, **more: Any) -> None:
+    def _request(self, code: RequestCode, key: tuple[str, int], rows: Sequence[int], body: bytes, **more: Any) -> None:
         topic, queue_id = key
+        number = self._requests
+        self._requests += 1
 
         def attempt() -> None:
-            queue = self._queue(topic, queue_id)
+            queue = self._queue(topic, queue_id, number)
             address = self._cluster.address(queue)
+            if address in self._without_rows:
+                queue = self._next_queue(topic, queue_id)
+                address = self._cluster.address(queue)
             request = SendMessage(
                 group=self.options.producer_group, topic=topic, queue_id=queue.queue_id, broker_name=queue.broker_name,
                 born_timestamp=int(time.time() * 1000), default_topic=AUTO_CREATE_TOPIC, default_queues=NEW_QUEUES,
                 **more,
             )  # fmt: skip
+            if address not in self._without_rows:
+                fields = {**request.ext(), "task": self._place, "rows": format_rows(rows)}
+                answer = self._cluster.ask(address, RequestCode.SEND_ROWS, fields, body)
+                if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    expect(answer, RequestCode.SEND_ROWS, address)
+                    return
+                self._without_rows.add(address)
             expect(self._cluster.ask(address, code, request.ext(), body), code, address)
 
         self._cluster.patiently(f"send to topic {topic!r}", attempt)
 
-    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        """The queue of that number, or the next in turn."""
-        queues = self._queues.get(topic)
-        if queues is None:
-            queues = self._queues[topic] = self._cluster.queues_to_send_to(topic)
-        if not queues:
-            raise SparkError(f"no queue of topic {topic!r} may be written to")
-        self._turn += 1
+    def _queue(self, topic: str, queue_id: int, request: int) -> MessageQueue:
+        """The queue of that number, or the one that a request of the task gets: the same whenever the task runs."""
+        queues = self._queues_of(topic)
         if queue_id < 0:
-            return queues[self._turn % len(queues)]
+            return queues[(self._first_queue + request) % len(queues)]
         for queue in queues:
             if queue.queue_id == queue_id:
                 return queue
         raise BadOption("queueId", queue_id, f"one of the {len(queues)} queues of topic {topic!r}")
+
+    def _next_queue(self, topic: str, queue_id: int) -> MessageQueue:
+        """The queue of that number, or the next in turn: of brokers that may store a row twice, any will do."""
+        if queue_id >= 0:
+            return self._queue(topic, queue_id, 0)
+        queues = self._queues_of(topic)
+        self._turn += 1
+        return queues[self._turn % len(queues)]
+
+    def _queues_of(self, topic: str) -> list[MessageQueue]:
+        queues = self._queues.get(topic)
+        if queues is None:
+            queues = self._queues[topic] = sorted(self._cluster.queues_to_send_to(topic))
+        if not queues:
+            raise SparkError(f"no queue of topic {topic!r} may be written to")
+        return queues
+
+
+def _digest(place: str) -> bytes:
+    return hashlib.blake2b(place.encode(), digest_size=16).digest()
 
 
 def batch_item(body: bytes, properties: Mapping[str, str], flag: int) -> bytes:

@@ -153,7 +153,7 @@ class Context:
         return await self._broker.confirm(appended)
 
     def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
-        """Serve a request that is decoded to ``SendMessage``, as if it were a send."""
+        """Serve a request that is decoded to ``SendMessage``, as if it were a send, or the batch that its code says."""
         return self._broker.send(request, connection)
 
     def messages_pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:

@@ -30,9 +30,11 @@ class Producing:
         answer = self.wire.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         assert answer.code == ResponseCode.SUCCESS, answer
 
-    def send(self, topic: str, body: bytes, queue: int = 0, times: int = 0, **properties: str) -> None:
+    def send(
+        self, topic: str, body: bytes, queue: int = 0, times: int = 0, sys_flag: int = 0, **properties: str
+    ) -> None:
         fields = {
-            "a": "producers", "b": topic, "c": "TBW102", "d": "2", "e": str(queue), "f": "0",
+            "a": "producers", "b": topic, "c": "TBW102", "d": "2", "e": str(queue), "f": str(sys_flag),
             "g": str(int(time.time() * 1000)), "h": "0", "i": format_properties(properties), "j": str(times),
         }  # fmt: skip
         answer = self.wire.ask(RequestCode.SEND_MESSAGE_V2, fields, body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MANUAL = Path(__file__).parents[2] / "docs" / "spark.md"
+SVG = "{http://www.w3.org/2000/svg}"
 README = Path(__file__).parents[2] / "README.md"
 
 
-def test_the_walk_through_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_walk_through_runs(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     text = MANUAL.read_text()
     walk = text[text.index("<!-- walk -->") : text.index("## On a cluster")]
     program = "\n".join(re.findall(r"```python\n(.*?)```", walk, re.DOTALL))
@@ -30,7 +35,13 @@ def test_the_walk_through_runs(spark: SparkSession, tmp_path: Path, capsys: pyte
     with broker_process(tmp_path / "store", WITH_PLUGIN) as process:
         exec(compile(program.replace("127.0.0.1:9876", process.namesrv), str(MANUAL), "exec"), {})
 
-    chart = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
+    shown = capsys.readouterr().out
+    assert re.search(r"\|billing\|[^|]+\| +0\| +134\|", shown)
+    assert re.search(r"\|%DLQ%billing\| +134\|", shown)
+    drawn = ElementTree.parse(tmp_path / "messages.svg")
+    assert [text.text for text in drawn.iter(f"{SVG}text")][-2:] == ["orders", "%DLQ%billing"]
+    assert drawn.findall(f"{SVG}polyline")
+    chart = [line for line in shown.splitlines() if "█" in line]
     assert [line.split("█")[0].strip() for line in chart] == ["card expired", "no such account"]
     assert sum(int(found[1]) for line in chart if (found := re.search(r"(\d+) messages", line))) == 134
 

@@ -16,6 +16,7 @@ from verniermq.testing import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
@@ -228,3 +229,30 @@ def test_a_stream_can_end_in_a_topic_and_repeats_can_be_told(
     places = [row.properties["SPARK_ROW"].split("/") for row in copied]
     assert {place[0] for place in places} == {str(query.id)}
     assert {place[1] for place in places} == {"0", "1"}
+
+
+def test_a_batch_that_failed_halfway_sends_no_row_twice(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path
+) -> None:
+    producing.send_many(topic, 300)
+    producing.create(f"{topic}-copy", 1)
+    stream = spark.readStream.format("verniermq").options(**source(subscribe=topic, startingOffsets="earliest")).load()
+
+    def copy(queue: str) -> StreamingQuery:
+        return (
+            stream.selectExpr("body", "keys", f"{queue} as queueId")
+            .writeStream.format("verniermq")
+            .options(**source(topic=f"{topic}-copy", batchSize="2000"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    with pytest.raises(Exception, match="queueId"):
+        copy("if(queueId = 1 and queueOffset = 100, 9, 0)").awaitTermination()
+    half = load(spark, source(subscribe=f"{topic}-copy")).count()
+    copy("0").awaitTermination()
+
+    keys = [row["keys"] for row in load(spark, source(subscribe=f"{topic}-copy")).collect()]
+    assert 0 < half < 300
+    assert sorted(keys) == sorted(f"key-{number}" for number in range(300))

@@ -50,7 +50,9 @@ PLUGINS: Final = ["default", "acl", "ha", "spark"]
 """All that serve requests."""
 TAKES: Final[dict[int, tuple[str, ...]]] = {
     # the accounts of those above that may do it with what is their own
-    **dict.fromkeys((R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.RECALL_MESSAGE), ("pub", "topic")),
+    **dict.fromkeys(
+        (R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.RECALL_MESSAGE, R.SEND_ROWS), ("pub", "topic")
+    ),
     **dict.fromkeys((R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2), ("pub",)),
     **dict.fromkeys(
         (
@@ -61,7 +63,9 @@ TAKES: Final[dict[int, tuple[str, ...]]] = {
         ),
         ("sub",),
     ),
-    **dict.fromkeys((R.GET_CONSUMER_LIST_BY_GROUP, R.GET_CONSUMER_CONNECTION_LIST), ("sub", "group")),
+    **dict.fromkeys(
+        (R.GET_CONSUMER_LIST_BY_GROUP, R.GET_CONSUMER_CONNECTION_LIST, R.REPORT_STREAM), ("sub", "group")
+    ),
     **dict.fromkeys(
         (R.QUERY_MESSAGE, R.VIEW_MESSAGE_BY_ID, R.READ_QUEUE_RANGE, R.GET_QUEUE_RANGES), ("sub", "topic")
     ),
