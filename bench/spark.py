@@ -8,14 +8,17 @@ runs a few times before it counts; then all take turns, and the middle one of se
   the ordinary pull. Once all columns of every row go through Spark, once only the bodies' lengths are summed up.
 - The same for batches that are ready before the clock starts, so that nothing is fetched or decoded: what Spark itself
   takes to get rows from Python. No source in Python can be faster.
-- The export into Parquet, beside the ready batches written by Spark in the same layout.
+- The export into Parquet, beside Spark copying the same rows from Parquet to the same layout, and beside ready batches.
+- The start of a small export until its first file is there, beside a job of Spark's own that writes one file.
 - For all of these the CPU time of Java, its Pythons and the broker: here they share the cores, elsewhere they need not.
-- The rate of sends without the plugin, with it, and while an export runs all the time.
+- The rate of sends without the plugin, with it, while a stream follows them, and while an export runs all the time.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -58,6 +61,7 @@ CONF = {
     # What docs/spark.md recommends for large reads.
     "spark.python.unix.domain.socket.enabled": "true",
 }
+PARTS = ("read", "export", "start", "send")
 LARGE_FILES = ("--set=store.segment_size=1GiB", "--set=store.queue_entries=300000")
 
 
@@ -196,7 +200,7 @@ class Exports:
         with ExportProgress(Console(quiet=True)) as progress:
             assert run(attrs.evolve(self._what, out=str(next(self._folders)), **changes), progress) >= self._rows
 
-    def ready(self, rows: DataFrame) -> None:
+    def copy(self, rows: DataFrame) -> None:
         write_messages(rows, str(next(self._folders)), "ready-0")
 
 
@@ -206,13 +210,63 @@ def exporting(frames: Frames, clock: Clock, table: Table) -> None:
         {
             "export into Parquet, messages only": lambda: exports.run(tables=False),
             "export into Parquet, with tables": exports.run,
-            "ready batches into Parquet": lambda: exports.ready(frames.ready()),
+            "Parquet into Parquet": lambda: exports.copy(frames.parquet()),
+            "ready batches into Parquet": lambda: exports.copy(frames.ready()),
         }
     )
-    show(table, found, "export into Parquet, messages only")
+    show(table, found, "Parquet into Parquet")
 
 
-def sending(seconds: float, rounds: int, rows: int, folder: Path, console: Console) -> None:
+OWN_JOB = """
+import sys
+from verniermq.contrib.spark.java import use_java
+use_java()
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+spark.range(1).coalesce(1).write.parquet(sys.argv[2])
+"""
+
+
+def starting(name_server: str, master: str, rounds: int, folder: Path, console: Console) -> None:
+    """Seconds from the start of a process to its first file, by turns."""
+    export = [sys.executable, "-m", "verniermq.cli", "spark", "export"]
+    small = ["--namesrv", name_server, "--topic", "few", "--master", master]
+    own, ours = [], []
+    for number in range(rounds):
+        target = folder / f"own-{number}"
+        own.append(until_file([sys.executable, "-c", OWN_JOB, master, str(target)], target))
+        target = folder / f"small-{number}"
+        ours.append(until_file([*export, str(target), *small], target / "messages"))
+    table = Table("until the first file is there", "seconds", "ratio", title="the start")
+    base = statistics.median(own)
+    table.add_row("a job of Spark's own", f"{base:.1f}", "1.00")
+    table.add_row("an export of 600 rows", f"{statistics.median(ours):.1f}", f"{statistics.median(ours) / base:.2f}")
+    console.print(table)
+
+
+def has_file(folder: Path) -> bool:
+    """Whether readers find a file: what is half done lies in folders that they pass over."""
+    return any(
+        name.endswith(".parquet") and not any(part in path for part in ("staging", "_temporary"))
+        for path, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def until_file(command: list[str], folder: Path) -> float:
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not has_file(folder):
+            assert process.poll() in (None, 0), f"{command} failed"
+            time.sleep(0.01)
+        return time.monotonic() - began
+    finally:
+        process.wait()
+
+
+def sending(spark: SparkSession, seconds: float, rounds: int, rows: int, folder: Path, console: Console) -> None:
     def rate(address: str) -> float:
         requests = send_frames(8, 300, False)
         return anyio.run(lambda: drive(address, requests, window=1, seconds=seconds), backend_options=backend_options())
@@ -230,6 +284,17 @@ def sending(seconds: float, rounds: int, rows: int, folder: Path, console: Conso
             return statistics.median(without), statistics.median(with_it), ratio
 
         without, with_it, ratio = both()
+        source = {"nameServer": plugged.namesrv, "subscribePattern": ".*", "startingOffsets": "latest"}
+        stream = spark.readStream.format("verniermq").options(**source).load().writeStream.format("noop")
+        following = []
+        for _ in range(rounds):
+            alone = rate(plugged.broker)
+            query = stream.option("checkpointLocation", str(folder / f"following-{len(following)}")).start()
+            rate(plugged.broker)  # until Spark has begun
+            following.append((rate(plugged.broker), alone))
+            query.stop()
+        followed = statistics.median(there for there, _ in following)
+        followed_ratio = statistics.median(there / alone for there, alone in following)
         enough = threading.Event()
         exports = Exports(plugged.namesrv, rows, folder / "meanwhile")
 
@@ -245,6 +310,7 @@ def sending(seconds: float, rounds: int, rows: int, folder: Path, console: Conso
     table = Table("8 connections that wait for each answer", "sends/s", "ratio", title="what it costs those who send")
     table.add_row("without the plugin", f"{without:,.0f}", "1.00")
     table.add_row("with it", f"{with_it:,.0f}", f"{ratio:.2f}")
+    table.add_row("with it, while a stream follows", f"{followed:,.0f}", f"{followed_ratio:.2f}")
     table.add_section()
     table.add_row("while Spark exports from another broker", f"{beside:,.0f}", "1.00")
     table.add_row("while Spark exports from this one", f"{meanwhile:,.0f}", f"{busy_ratio:.2f}")
@@ -257,15 +323,15 @@ def sending(seconds: float, rounds: int, rows: int, folder: Path, console: Conso
 @click.option("--warm", default=5, show_default=True, help="How often before that, until Java is fast.")
 @click.option("--seconds", default=2.0, show_default=True, help="How long each measurement of sends takes.")
 @click.option("--master", default="local[2]", show_default=True, help="The Spark master.")
-@click.option("--only", type=click.Choice(["read", "export", "send"]), multiple=True, help="A part.  [default: all]")
+@click.option("--only", type=click.Choice(PARTS), multiple=True, help="A part.  [default: all]")
 def main(rows: int, rounds: int, warm: int, seconds: float, master: str, only: tuple[str, ...]) -> None:
-    parts = only or ("read", "export", "send")
+    parts = only or PARTS
     console = Console(width=None if sys.stdout.isatty() else 120)
     with tempfile.TemporaryDirectory(prefix="verniermq-bench-") as name, console.status("measuring") as status:
         folder = Path(name)
         spark = session(master, CONF)
         spark.sparkContext.setLogLevel("OFF")
-        if {"read", "export"} & set(parts):
+        if set(parts) - {"send"}:
             with broker_process(folder / "store", WITH_PLUGIN, *LARGE_FILES) as process:
                 status.update("sending messages to read")
                 fill(process.broker, "rows", rows)
@@ -286,9 +352,13 @@ def main(rows: int, rounds: int, warm: int, seconds: float, master: str, only: t
                     table = new_table(title, "against the first")
                     exporting(frames, attrs.evolve(clock, warm=min(warm, 2)), table)
                     console.print(table)
+                if "start" in parts:
+                    status.update("Spark starts")
+                    fill(process.broker, "few", 600)
+                    starting(process.namesrv, master, rounds, folder, console)
         if "send" in parts:
             status.update("sending while Spark exports")
-            sending(seconds, rounds, min(rows, 200_000), folder, console)
+            sending(spark, seconds, rounds, min(rows, 200_000), folder, console)
         spark.stop()
 
 
