@@ -26,6 +26,7 @@ from verniermq.kernel import (
     MessageQueue,
     RemotingError,
     RequestCode,
+    RequestTimeout,
     UnexpectedAnswer,
     VernierMQError,
     request_name,
@@ -153,6 +154,8 @@ class _Submitted:
 
     def failed(self, error: RemotingError) -> None:
         async_sender = self.async_sender
+        if isinstance(error, RequestTimeout):
+            async_sender.pool.silent(self.way.address)
         left = self.deadline - time.monotonic()
         if (
             left > 0

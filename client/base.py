@@ -265,7 +265,7 @@ class Client(JavaNames):
     # --- brokers that go -------------------------------------------------------------------
 
     def _broker_lost(self, address: str) -> None:
-        """A broker closed its connection: it may be gone, and its master elsewhere. Look now, not only every 30 s."""
+        """A broker hung up, or does not answer: its master may be elsewhere. Look now, not only every 30 s."""
         if self._state == "runs":
             self._background.spawn(self._routes.refresh, address)
 

@@ -21,12 +21,14 @@ import attrs
 from verniermq.client.credentials import Credentials
 from verniermq.client.forks import after_fork
 from verniermq.client.pipeline import RequestPipeline
-from verniermq.kernel import Command, Connection, ConnectionLost, Handler, PeerUnreachable, connect
+from verniermq.kernel import Command, Connection, ConnectionLost, Handler, PeerUnreachable, RequestTimeout, connect
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
+SILENT_SECONDS: Final = 0.2
+"""A peer that answers nothing is spoken of this often at most."""
 
 Greeting = Callable[[str, Connection], Awaitable[None]]
 
@@ -42,14 +44,16 @@ class _Peer:
     opening: asyncio.Task[Connection] | None = None
     pause: float = 0.0
     not_before: float = 0.0
+    silent: float = 0.0
+    """When it last did not answer in time."""
 
 
 class ConnectionPool:
     """All connections of one client.
 
     ``greet`` is called with each new connection before anything else is sent on it; producers and consumers
-    say there who they are. ``lost`` is called with the address when a peer closes one. Both are not for addresses in
-    ``strangers`` (the name servers).
+    say there who they are. ``lost`` is called with the address when a peer closes one, or does not answer in time. Both
+    are not for addresses in ``strangers`` (the name servers).
     """
 
     def __init__(
@@ -88,7 +92,19 @@ class ConnectionPool:
         if self._credentials is not None:
             self._credentials.sign(command)
         left = max(timeout - (time.monotonic() - started), 0.001)
-        return await connection.request(command, left)
+        try:
+            return await connection.request(command, left)
+        except RequestTimeout:
+            self.silent(address)
+            raise
+
+    def silent(self, address: str) -> None:
+        """A peer did not answer in time: it may hang, and another one do its work. Said once in a moment of each."""
+        peer, now = self._peers.get(address), time.monotonic()
+        if self._lost is None or peer is None or address in self._strangers or now - peer.silent < SILENT_SECONDS:
+            return
+        peer.silent = now
+        self._closed_by_peer(peer)
 
     async def oneway(self, address: str, command: Command, timeout: float = 3.0) -> None:
         """Send a request that is not answered.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,10 +19,10 @@ from tests.plugins.ha.pairs import ENABLED, SMALL, running_master, running_slave
 from verniermq.client import Message, Producer, PushConsumer, ReceivedMessage, SendResult, SendStatus
 from verniermq.client.admin import Admin
 from verniermq.client.errors import NotWritable
-from verniermq.kernel import Broker, SystemClock, TopicConfig
+from verniermq.kernel import Broker, SystemClock, TopicConfig, VernierMQError
 from verniermq.plugins.namesrv.routes import LiveBroker
 from verniermq.plugins.namesrv.server import NameServer
-from verniermq.testing import running_broker
+from verniermq.testing import broker_process, running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -123,16 +125,16 @@ async def test_a_send_that_finds_no_master_in_time_says_so(tmp_path: Path) -> No
             assert caught.value.retriable
 
 
-async def by_send(producer: Producer) -> SendResult:
-    return await producer.send(Message("orders", b"x"), timeout=PATIENCE)
+async def by_send(producer: Producer, timeout: float = PATIENCE) -> SendResult:
+    return await producer.send(Message("orders", b"x"), timeout=timeout)
 
 
 async def to_queue(producer: Producer) -> SendResult:
     return await producer.send(Message("orders", b"x"), queue=queue_of(producer), timeout=PATIENCE)
 
 
-async def by_future(producer: Producer) -> SendResult:
-    return await (await producer.submit(Message("orders", b"x"), timeout=PATIENCE))
+async def by_future(producer: Producer, timeout: float = PATIENCE) -> SendResult:
+    return await (await producer.submit(Message("orders", b"x"), timeout=timeout))
 
 
 def queue_of(producer: Producer) -> Any:
@@ -170,6 +172,36 @@ async def test_who_is_no_master_any_more_makes_a_producer_ask_at_once(
 
         assert result.status is OK
         assert master.store.max_offset("orders", 0) == 1
+
+
+@pytest.mark.parametrize("send", [by_send, by_future])
+async def test_a_master_that_hangs_makes_a_producer_look_at_its_routes(
+    tmp_path: Path, send: Callable[[Producer], Any]
+) -> None:
+    with broker_process(tmp_path / "hung") as hung:
+        async with running_master(tmp_path / "a") as master, pair(tmp_path / "none") as told:
+            master.topics.put(TopicConfig("orders", 1, 1))
+
+            def tell(address: str) -> None:
+                now = told.server._clock.monotonic()
+                told.server.table.register(
+                    LiveBroker("DefaultCluster", master.name, 0, address, "", PATIENCE, now, {}),
+                    [TopicConfig("orders", 1, 1)],
+                )
+
+            tell(hung.broker)
+            async with Producer("p", namesrv=told.namesrv, route_interval=900) as producer:
+                await send(producer)
+                os.kill(hung.pid, signal.SIGSTOP)
+                try:
+                    tell(master.address)
+                    with pytest.raises(VernierMQError):
+                        await send(producer, 0.5)
+                    await until(lambda: master.address in producer._routes.addresses())
+
+                    assert (await send(producer)).status is OK
+                finally:
+                    os.kill(hung.pid, signal.SIGCONT)
 
 
 async def test_a_closed_connection_makes_a_client_look_at_its_routes(tmp_path: Path) -> None:
