@@ -7,6 +7,8 @@ log.
 
 from __future__ import annotations
 
+import datetime
+import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,12 +28,14 @@ from send import frames
 from sidebyside.brokers import ITS_OWN
 from sidebyside.machine import cpu_seconds
 
+from tests.campaign.results import commit, machine
 from tests.interop.apache import ApacheBroker
 from tests.interop.wire import create_topic
 from verniermq.kernel import Command, RequestCode, connect
 from verniermq.kernel.loop import backend_options
 from verniermq.testing import broker_process
 
+RESULTS = Path(__file__).parent / "results" / "copies.json"
 WARM_UP_SECONDS = 10.0
 """Of a virtual machine, before it is measured."""
 
@@ -94,8 +98,6 @@ async def log_end(address: str) -> int:
     connection = await connect(address)
     try:
         answer = await connection.request(Command.request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        import json
-
         return int(json.loads(answer.body)["table"]["commitLogMaxOffset"])
     finally:
         connection.close()
@@ -141,7 +143,8 @@ def catching_up(megabytes: int) -> tuple[float, float, float]:
 @click.option("--rounds", default=3, show_default=True, help="How often; the middle one counts.")
 @click.option("--megabytes", default=1000, show_default=True, help="How much a slave catches up with; 0 leaves it out.")
 @click.option("--apache", "with_apache", is_flag=True, help="Apache's pair too, which needs Java and Maven.")
-def main(size: int, seconds: float, rounds: int, megabytes: int, with_apache: bool) -> None:
+@click.option("--write", is_flag=True, help="Write bench/results/copies.json.")
+def main(size: int, seconds: float, rounds: int, megabytes: int, with_apache: bool, write: bool) -> None:
     kinds: dict[str, Any] = {
         "alone": lambda: ours(1, size, seconds),
         "with one synchronous slave": lambda: ours(2, size, seconds),
@@ -153,13 +156,24 @@ def main(size: int, seconds: float, rounds: int, megabytes: int, with_apache: bo
         for name, kind in kinds.items():
             found[name].append(kind())
     table = Table("master", "messages/s", "CPU of a message", title=f"sends of {size} bytes")
+    record: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"), "commit": commit(),
+        "machine": machine(), "size": size, "rounds": rounds,
+    }  # fmt: skip
     for name, figures in found.items():
         rate, cost = median(figure.rate for figure in figures), median(figure.cost for figure in figures)
+        record[name] = {"messages_per_second": round(rate), "cpu_us": round(cost, 2)}
         table.add_row(name, f"{rate:,.0f}", f"{cost:.1f} µs")
     Console().print(table)
     if megabytes:
         speed, master, slave = catching_up(megabytes)
         print(f"an empty slave catches up at {speed:,.0f} MB/s; a GB costs the master {master:.2f} s, it {slave:.2f} s")
+        record["catching up"] = {
+            "megabytes_per_second": round(speed), "master_cpu_s_per_gb": round(master, 2),
+            "slave_cpu_s_per_gb": round(slave, 2),
+        }  # fmt: skip
+    if write:
+        RESULTS.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":
