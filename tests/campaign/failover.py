@@ -73,9 +73,10 @@ class Nemesis:
             "pause etcd": (2, self.pause_etcd),
         }
 
-    async def strike(self) -> None:
+    async def strike(self, kind: str = "") -> None:
+        """Any, unless one is named."""
         blows = self.blows()
-        kind = self.chance.choices(list(blows), [often for often, _ in blows.values()])[0]
+        kind = kind or self.chance.choices(list(blows), [often for often, _ in blows.values()])[0]
         self.outcome.notes[kind] += 1
         self.outcome.rounds += 1
         await blows[kind][1]()
@@ -157,7 +158,7 @@ class Nemesis:
         """Nothing to: each blow mends what it broke."""
 
 
-async def suffer(group: Group, nemesis: Nemesis, history: History, strikes: int) -> None:
+async def suffer(group: Group, nemesis: Nemesis, history: History, kinds: Sequence[str]) -> None:
     """One life: all start, clients send and read, blows come, and what is left is checked."""
     outcome = history.outcome
     for number in group.replicas:
@@ -169,8 +170,8 @@ async def suffer(group: Group, nemesis: Nemesis, history: History, strikes: int)
         for number in group.replicas:
             tasks.start_soon(history.read, group, number)
         await anyio.sleep(2)
-        for _ in range(strikes):
-            await nemesis.strike()
+        for kind in kinds:
+            await nemesis.strike(kind)
         nemesis.mend()
         await anyio.to_thread.run_sync(group.etcd.wait)
         await anyio.sleep(2)
@@ -195,7 +196,7 @@ async def live(seed: int, folder: Path, strikes: int | None = None, servers: int
             group.make(chance)
             history = History(outcome, names.namesrv)
             nemesis = Nemesis(group, Etcd(cluster.urls, "DefaultCluster", "a"), chance, outcome)
-            await suffer(group, nemesis, history, strikes or chance.randint(*STRIKES))
+            await suffer(group, nemesis, history, [""] * (strikes or chance.randint(*STRIKES)))
         finally:
             group.end()
             names.kill()

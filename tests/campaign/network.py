@@ -12,6 +12,7 @@ import random
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -172,7 +173,7 @@ def make_disk(path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(path)], check=True)
 
 
-async def live(seed: int, folder: Path, strikes: int | None = None) -> Outcome:
+async def live(seed: int, folder: Path, kinds: Sequence[str] = ()) -> Outcome:
     chance = random.Random(seed)
     outcome = Outcome(rounds=0)
     network = Network()
@@ -192,7 +193,7 @@ async def live(seed: int, folder: Path, strikes: int | None = None) -> Outcome:
             history = History(outcome, names.namesrv)
             etcd = Etcd(cluster.urls, "DefaultCluster", "a")
             nemesis = NetworkNemesis(group, etcd, chance, outcome, network)
-            await suffer(group, nemesis, history, strikes or chance.randint(*STRIKES))
+            await suffer(group, nemesis, history, kinds or [""] * chance.randint(*STRIKES))
         finally:
             group.end()
             names.kill()
@@ -223,9 +224,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One life of replicas, within namespaces that were made for it.")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--strikes", type=int)
+    parser.add_argument("--blows", nargs="*", default=(), help="these, one after the other, and no others")
     options = parser.parse_args()
-    outcome = anyio.run(live, options.seed, options.folder, options.strikes)
+    outcome = anyio.run(live, options.seed, options.folder, options.blows)
     print(orjson.dumps(attrs.asdict(outcome)).decode())
 
 

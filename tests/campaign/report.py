@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from tests.campaign import findings, results
@@ -11,6 +10,7 @@ from tests.campaign.kinds import KINDS
 from tests.campaign.outcome import Kind, Outcome
 
 PAGE = results.ROOT / "docs" / "reliability.md"
+REPLICATION = results.ROOT / "docs" / "replication.md"
 BEGIN, END = "<!-- written by python -m tests.campaign.report -->", "<!-- until here -->"
 
 
@@ -89,11 +89,35 @@ def on_record() -> list[dict[str, Any]]:
     return [line for name in files for line in results.read(results.RESULTS / name)]
 
 
-def write(page: Path = PAGE) -> None:
-    """Put the table into the page, in the place of the old one."""
-    head, _, rest = page.read_text().partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n\n{markdown(on_record(), findings.read())}\n\n{END}{tail}")
+def blows(lines: list[dict[str, Any]]) -> str:
+    """How often replicas were struck by what, for their own page."""
+    own = [line for line in lines if line["kind"] in ("failover", "network")]
+    whole = results.total(own)
+    struck = [
+        (count, name) for name, count in whole.notes.items()
+        if not name.startswith(("sends:", "longest", "bytes", "starts", "power cuts that"))
+    ]  # fmt: skip
+    days = sorted({line["date"][:10] for line in own})
+    rows = [
+        f"{whole.rounds:,} blows, {days[0] if days else ''} to {days[-1] if days else ''}, "
+        f"{'; '.join(sorted({line['machine'] for line in own}))}: {whole.notes['sends: ok']:,} sends acknowledged, "
+        f"{whole.checked:,} messages read, {whole.count('lost')} lost, {whole.count('wrong')} rounds with something "
+        "else that is wrong.",
+        "",
+        "| blow | times |",
+        "|---|--:|",
+    ]
+    rows += [f"| {name} | {count:,} |" for count, name in sorted(struck, reverse=True)]
+    return "\n".join(rows)
+
+
+def write() -> None:
+    """Put the tables into their pages, in the place of the old ones."""
+    lines = on_record()
+    for page, text in ((PAGE, markdown(lines, findings.read())), (REPLICATION, blows(lines))):
+        head, _, rest = page.read_text().partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        page.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
 
 
 if __name__ == "__main__":

@@ -115,12 +115,10 @@ def test_the_table_fits_a_terminal() -> None:
         assert len(line) <= 80
 
 
-def test_the_page_shows_the_results_that_are_on_record() -> None:
-    page = report.PAGE.read_text()
-
-    assert report.markdown(report.on_record(), findings.read()) in page, (
-        "renew it: .venv/bin/python -m tests.campaign.report"
-    )
+def test_the_pages_show_the_results_that_are_on_record() -> None:
+    again = "renew it: .venv/bin/python -m tests.campaign.report"
+    assert report.markdown(report.on_record(), findings.read()) in report.PAGE.read_text(), again
+    assert report.blows(report.on_record()) in report.REPLICATION.read_text(), again
 
 
 def line(date: str, seed: int, *failures: str, rounds: int = 10) -> dict[str, Any]:

@@ -11,14 +11,16 @@ from typing import TypeVar
 import anyio
 import pytest
 
-from tests.campaign import failover
+from tests.campaign import failover, network
 from tests.campaign.etcd import EtcdCluster
+from tests.campaign.outcome import Outcome, Skipped
 from tests.plugins.ha.coordinators import check_coordinator, state
 from verniermq.plugins.ha.coordinator import CoordinatorTrouble
 from verniermq.plugins.ha.etcd import Etcd, EtcdRefused
 
-SCRIPT = Path(__file__).with_name("etcd.sh")
+SCRIPT = Path(__file__).with_name("namespaces.sh")
 LEASE_SECONDS = 2
+BLOWS = ("cut master off", "power cut", "one way, all to master", "all at once")
 T = TypeVar("T")
 
 
@@ -77,9 +79,19 @@ def test_a_user_and_a_password_are_shown_to_etcd(cluster: EtcdCluster) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [1, 12])
-def test_what_was_acknowledged_survives_kills_of_brokers_and_etcd(tmp_path: Path, seed: int) -> None:
-    outcome = anyio.run(failover.live, seed, tmp_path, 3, 3)
+def test_what_was_acknowledged_survives_kills_of_brokers_and_etcd(tmp_path: Path) -> None:
+    passes(anyio.run(failover.live, 12, tmp_path, 4, 3))
 
+
+@pytest.mark.timeout(600)
+def test_what_was_acknowledged_survives_cuts_of_the_network_full_disks_and_lost_tails(tmp_path: Path) -> None:
+    try:
+        outcome = network.run(1, tmp_path, "--blows", *BLOWS)
+    except Skipped as why:
+        pytest.skip(str(why))
+    passes(outcome)
+
+
+def passes(outcome: Outcome) -> None:
     assert [f"{failure.category}: {failure.text}" for failure in outcome.failures] == []
     assert outcome.checked > 0
