@@ -20,8 +20,3 @@ control, transactions, delays and retries are those of the broker. Switched on b
     [plugins]
     enable = ["default", "grpc"]
 """
-
-import os
-
-# What the library would write into the log of a connection that ends badly is chosen by the peer, line breaks included.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -423,13 +423,15 @@ class Http2Connection(asyncio.Protocol):
             self._start(stream, self._all.rpcs[stream.metadata[":path"]])
 
     def _take_settings(self, payload: bytes) -> None:
+        before = self._stream_window
         for setting, value in read_settings(payload):
             if setting == INITIAL_WINDOW_SIZE:
                 if value > LARGEST_WINDOW:
                     raise ConnectionBroken(Http2Error.FLOW_CONTROL_ERROR, f"a window of {value} bytes")
-                change, self._stream_window = value - self._stream_window, value
-                for stream in self._streams.values():
-                    stream.window += change
+                self._stream_window = value
+        if change := self._stream_window - before:  # once, of however many values: a frame has room for thousands
+            for stream in self._streams.values():
+                stream.window += change
         self._transport.write(frame(SETTINGS, ACK, 0))
         self._pump_blocked()
 

@@ -47,6 +47,7 @@ from verniermq.contrib.grpc.frames import (
     window_frame,
 )
 from verniermq.contrib.grpc.schema import SERVICE, proto
+from verniermq.contrib.grpc.stream import Stream
 from verniermq.kernel import Broker
 
 ROUTE = proto.QueryRouteRequest(topic=named(TOPIC)).SerializeToString()
@@ -275,6 +276,29 @@ async def test_an_answer_waits_for_the_window_of_its_call_and_of_the_connection(
 
     assert (len(first), of_connection, fields["grpc-status"]) == (10, 65_535, "0")
     assert body in data + rest
+
+
+class CountedStreams(dict[int, Stream]):
+    """Counts how often somebody goes through all of them."""
+
+    times = 0
+
+    def values(self) -> Any:
+        self.times += 1
+        return super().values()
+
+
+async def test_a_frame_of_thousands_of_settings_goes_through_the_calls_once() -> None:
+    async with grpc_broker() as broker, peer_of(broker) as peer:
+        peer.write(peer.call(1))
+        await peer.answer(1)
+        (connection,) = connections(broker).open
+        streams = connection._streams = CountedStreams(connection._streams)
+        values = b"".join(settings_frame({INITIAL_WINDOW_SIZE: 1000 + number})[9:] for number in range(2_700))
+        peer.write(peer.headers(3), frame(SETTINGS, 0, 0, values), frame(PING, 0, 0, bytes(8)))
+        await peer.next_of(PING)
+
+        assert (streams.times, streams[3].window) == (1, 3_699)
 
 
 async def test_long_messages_share_the_room_of_their_connection() -> None:
