@@ -43,8 +43,12 @@ test-other: $(DEV)
 	@$(call TESTED,tests $(HALF:%=--ignore=%),other)
 
 # The kernel's tests, those of crashes and power loss among them, once more on the compiled way, and a short part of its campaign.
+# What runs no broker and no store has nothing that is compiled.
+WITHOUT_BROKER := commitlog dispatch remoting test_clock.py test_config_load.py test_config_structure.py test_config_units.py \
+	test_deadlines.py test_discovery.py test_hookcall.py test_host.py test_jsonfile.py test_maybe.py test_namesrv.py test_setup.py
 test-fast: $(DEV) fast ## Run the tests of the kernel, the key index and the client's codec on the compiled way
-	@$(BIN)/python -m pytest tests/kernel tests/plugins/query tests/plugins/batch tests/client/test_wire.py tests/client/test_parts.py tests/client/test_quick.py
+	@$(BIN)/python -m pytest tests/kernel $(WITHOUT_BROKER:%=--ignore=tests/kernel/%) tests/plugins/query tests/plugins/batch \
+		tests/client/test_wire.py tests/client/test_parts.py tests/client/test_quick.py
 	@$(BIN)/python -m tests.kernel.lane_campaign --rounds 1
 
 check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom

@@ -6,7 +6,7 @@ client. It prints the ratios VernierMQ ÷ Apache and writes ``apache.json``, ``a
 
     make bench                                          all rows, 3 rounds: about 45 minutes, on a machine that is quiet
     python bench/apache.py --quick                      the same in under 3 minutes, for a first impression
-    python bench/apache.py --short --rounds 2           all rows, half as long each: about 16 minutes
+    python bench/apache.py --short --rounds 2           all rows, a third as long each: about 15 minutes
     python bench/apache.py --rows send-16,latency       the rows whose names begin so
 
 ``--plain`` and ``--python NAME=PATH`` (of an environment that has VernierMQ) measure some rows of VernierMQ without
@@ -86,7 +86,7 @@ def measure(extent: Extent, rounds: int, rows: set[str], others: dict[str, MakeS
 @click.option("--quick", is_flag=True, help="One round of short measurements.")
 @click.option("--rounds", type=click.IntRange(min=1), help="How often: 3, or 1 with --quick.")
 @click.option("--rows", "names", help="Rows to measure, by the beginnings of their names, with commas.")
-@click.option("--short", is_flag=True, help="All rows, with half of the time for each, and a smaller backlog.")
+@click.option("--short", is_flag=True, help="All rows, with a third of the time for each, and a smaller backlog.")
 @click.option("--plain", is_flag=True, help="Some rows without what is compiled, too.")
 @click.option("--python", "pythons", multiple=True, metavar="NAME=PATH", help="Some rows by another Python, too.")
 def main(

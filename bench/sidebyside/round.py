@@ -56,7 +56,7 @@ class Extent:
 
 
 FULL = Extent(warm_up=2, seconds=6, first_warm_up=45, backlog=1_000_000, stored=2 << 30, idle=5)
-SHORT = Extent(warm_up=1, seconds=3, first_warm_up=30, backlog=300_000, stored=2 << 30, idle=3)
+SHORT = Extent(warm_up=0.7, seconds=2, first_warm_up=24, backlog=200_000, stored=2 << 30, idle=3)
 QUICK = Extent(warm_up=0.3, seconds=0.7, first_warm_up=8, backlog=40_000, stored=128 << 20, idle=0.5)
 WARMING_UP = Extent(warm_up=0.3, seconds=1, first_warm_up=15, backlog=30_000, stored=0, idle=0)
 """Of the client, against a broker that needs none."""
