@@ -56,3 +56,11 @@ class CheckTransactionState(Request):
     transaction_id: str | None = text("transactionId", default=None)
     offset_message_id: str | None = text("offsetMsgId", default=None)
     broker_name: str | None = text("bname", default=None)
+
+
+@request
+class ResumeCheck(Request):
+    """An operator opens a transaction again that was given up."""
+
+    code = RequestCode.RESUME_CHECK_HALF_MESSAGE
+    message_id: str = text("msgId")

@@ -38,7 +38,6 @@ from verniermq.kernel import (
     parse_offset_message_id,
     setting,
 )
-from verniermq.kernel.requests import Request, request, text
 from verniermq.plugins.txn.check import Checker
 from verniermq.plugins.txn.end import EndHandler
 from verniermq.plugins.txn.half import (
@@ -48,17 +47,9 @@ from verniermq.plugins.txn.half import (
     make_half,
 )
 from verniermq.plugins.txn.table import OpenTable
-from verniermq.protocol.transaction import EndTransaction
+from verniermq.protocol.transaction import EndTransaction, ResumeCheck
 
 __all__ = ["Config", "Plugin"]
-
-
-@request
-class ResumeCheck(Request):
-    """An operator opens a transaction again that was given up."""
-
-    code = RequestCode.RESUME_CHECK_HALF_MESSAGE
-    message_id: str = text("msgId")
 
 
 @attrs.frozen

@@ -5,8 +5,9 @@ from __future__ import annotations
 import anyio
 import click
 
-from verniermq.kernel import Command, RequestCode, parse_offset_message_id
+from verniermq.kernel import parse_offset_message_id
 from verniermq.protocol.peers import Peers
+from verniermq.protocol.transaction import ResumeCheck
 
 
 @click.group()
@@ -36,4 +37,4 @@ def resume(message_id: str, broker: str | None) -> None:
 
 async def _resume(address: str, message_id: str) -> None:
     async with Peers() as peers:
-        await peers.ask(address, Command.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id}))
+        await peers.ask(address, ResumeCheck(message_id=message_id).command())

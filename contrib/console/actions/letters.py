@@ -24,10 +24,10 @@ from verniermq.kernel import (
     RETRY_PREFIX,
     Command,
     Property,
-    RequestCode,
     SysFlag,
     format_properties,
 )
+from verniermq.kernel.requests import SendMessage
 
 OLD_WAYS: Final = frozenset(
     {
@@ -99,11 +99,12 @@ def _send(group: str, letter: ReceivedMessage, target: str) -> Command:
         "DLQ_ORIGIN_TOPIC": real_topic(letter),
     }
     compressed = letter.sys_flag & (SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
-    fields = {
-        "a": SENDER, "b": target, "c": AUTO_CREATE_TOPIC, "d": "4", "e": "-1", "f": str(compressed),
-        "g": str(letter.born_timestamp), "h": str(letter.flag), "i": format_properties(kept), "j": "0",
-    }  # fmt: skip
-    return Command.request(RequestCode.SEND_MESSAGE_V2, fields, letter._body)
+    command = SendMessage(
+        group=SENDER, topic=target, default_topic=AUTO_CREATE_TOPIC, queue_id=-1, sys_flag=compressed,
+        born_timestamp=letter.born_timestamp, flag=letter.flag, properties=format_properties(kept),
+    ).command()  # fmt: skip
+    command.body = letter._body
+    return command
 
 
 ACTIONS: Final = (ConsoleAction("letters-resend", "Send dead letters again", plan_resend, resend),)

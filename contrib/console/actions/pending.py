@@ -9,8 +9,9 @@ from verniermq.client.message import ReceivedMessage
 from verniermq.contrib.console.action import ActionPlan, ActionRefused, ConsoleAction
 from verniermq.contrib.console.messages import message_by_id, real_topic
 from verniermq.contrib.console.view import Look
-from verniermq.kernel import GIVEN_UP_TOPIC, TIMER_TOPIC, Command, Property, RequestCode
+from verniermq.kernel import GIVEN_UP_TOPIC, TIMER_TOPIC, Property
 from verniermq.protocol.recall import RecallHandle, RecallMessage
+from verniermq.protocol.transaction import ResumeCheck
 
 
 async def _waiting(look: Look, form: Mapping[str, str], *topics: str) -> ReceivedMessage:
@@ -55,7 +56,7 @@ async def plan_ask_back(look: Look, form: Mapping[str, str]) -> ActionPlan:
 
 
 async def ask_back(look: Look, form: Mapping[str, str], steps: Any) -> str:
-    command = Command.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": str(steps["id"])})
+    command = ResumeCheck(message_id=str(steps["id"])).command()
     await look.ask.ask((await look.ask.masters())[steps["broker"]], command)
     return f"the producer of transaction {steps['id']} is asked at the next round"
 
