@@ -33,7 +33,7 @@ FINE_SECONDS: Final = (
 )  # fmt: skip
 """Apache's ranges begin at 1 ms, where all of these requests are; so these are finer, and end where those end too."""
 CREATE_MS: Final = (10.0, 100.0, 1000.0, 3000.0, 5000.0)
-SHARE: Final = 16
+SHARE: Final = 64
 EACH_TIMED: Final = 256
 """So many of a kind are timed each, before it is a kind that comes often."""
 FAILED: Final = -1

@@ -102,27 +102,24 @@ class Traffic:
     def dispatched(self, events: Sequence[DispatchEvent]) -> None:
         plain: dict[str, list[int]] = {}
         for part in parts_of(events):
-            if not isinstance(part, Run):
-                self._single(part, plain)
-            elif _is_plain(part):
-                self._add(part.topic, "normal", part.sizes)
+            if isinstance(part, Run):
+                if _is_plain(part):
+                    self._add(part.topic, "normal", part.sizes)
+                else:
+                    self.dispatched(list(part))
+            elif MARKS.isdisjoint(part.properties):
+                sizes = plain.get(part.topic)
+                if sizes is None:
+                    plain[part.topic] = [part.size]
+                else:
+                    sizes.append(part.size)
             else:
-                for event in part:
-                    self._single(event, plain)
+                self._marked(part)
         for topic, sizes in plain.items():
             if not topic.startswith("%"):
                 self._add(topic, "normal", sizes)
             elif topic.startswith(DEAD_LETTER_PREFIX):
                 self.dead[topic[len(DEAD_LETTER_PREFIX) :], ""] += len(sizes)
-
-    def _single(self, event: DispatchEvent, plain: dict[str, list[int]]) -> None:
-        """One message: counted, or put to the plain ones of its topic."""
-        if not MARKS.isdisjoint(event.properties):
-            self._marked(event)
-        elif (sizes := plain.get(event.topic)) is None:
-            plain[event.topic] = [event.size]
-        else:
-            sizes.append(event.size)
 
     def _add(self, topic: str, kind: str, sizes: Sequence[int]) -> None:
         counter = self.incoming.get((topic, kind))

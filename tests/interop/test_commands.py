@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,45 @@ def test_groups_topics_and_brokers_of_apache_are_shown_and_changed(tmp_path: Pat
     assert "copy" not in left
     assert [broker["address"] for broker in brokers] == [apache.broker]
     assert "billing" in json.dumps(topic)
+
+
+def test_definitions_messages_benches_and_the_live_view_work_on_apaches_broker(tmp_path: Path) -> None:
+    definitions, bundle = tmp_path / "cluster.toml", tmp_path / "bundle.zip"
+    with ApacheBroker(tmp_path) as apache:
+
+        def run(*arguments: str, code: int = 0) -> str:
+            done = verniermq(apache.namesrv, *arguments)
+            assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
+            return done.stdout
+
+        run("topic", "create", "orders", "--queues", "1")
+        (sent,) = [json.loads(line) for line in run("send", "orders", "hello", "--keys", "k1", "--json").splitlines()]
+        printed = run("tail", "orders", "--from-start", "--no-wait", "-f", "{queue}@{offset} {keys} {body}")
+        nothing = verniermq(apache.namesrv, "tail", "orders", "--from-start", "--no-wait", "--key", "other").stdout
+        found = run("message", "query", "orders", "k1")
+        traced = run("trace", sent["id"], "--topic", "orders", "--json")
+        (top,) = [json.loads(line) for line in run("top", "--once", "--json").splitlines()]
+
+        definitions.write_text(run("definitions", "export"))
+        run("definitions", "diff", str(definitions))
+        with definitions.open("a") as file:
+            file.write('\n[[topics]]\nname = "made"\nqueues = 2\n')
+        run("definitions", "diff", str(definitions), code=1)
+        run("definitions", "import", str(definitions), "--yes")
+        run("definitions", "diff", str(definitions))
+        listed = run("topic", "list")
+
+        for kind in ("pub", "latency"):
+            bench = json.loads(run("bench", kind, "orders", "--seconds", "1", "--size", "100", "--json"))
+            assert bench["messages"] > 0, bench
+        assert json.loads(run("bench", "sub", "orders", "--seconds", "2", "--json"))["messages"] > 0
+        run("debug", "bundle", "-o", str(bundle))
+
+    assert printed.strip() == "0@0 k1 hello"
+    assert nothing == ""
+    assert "hello" in found
+    assert "orders" in traced
+    assert top
+    assert "made" in listed
+    with zipfile.ZipFile(bundle) as files:
+        assert "errors.json" in files.namelist() or len(files.namelist()) > 3
