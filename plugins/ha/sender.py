@@ -113,6 +113,8 @@ class LogSender:
         return slave.sent == store.end
 
     def _write_block(self, slave: Slave, data: bytes) -> None:
+        if slave.writer.transport.is_closing():
+            raise ConnectionResetError("the connection is closed")  # uvloop would raise something else
         slave.writer.write(block(slave.sent, data))
         slave.sent += len(data)
         slave.wrote = self._broker.clock.monotonic()

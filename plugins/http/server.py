@@ -108,6 +108,8 @@ class HttpServer:
         with_body = request is None or request.method != "HEAD"
         async with self._awaited(peer):
             for piece in encode(answer, with_body=with_body, keep_alive=keep_alive):
+                if writer.transport.is_closing():
+                    return False  # uvloop raises what is no OSError then
                 writer.write(piece)
                 await writer.drain()
         return keep_alive

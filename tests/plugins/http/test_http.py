@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -67,6 +69,23 @@ class Visits:
 
     def refused(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         raise InvalidParameter("days=x; expected a number")
+
+
+@attrs.define(eq=False)
+class Gate:
+    declaration: ClassVar = Declaration(api=1, summary="Has a page that waits.")
+    config: NoConfig
+    broker: Context
+    reached: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+    opened: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+
+    def setup(self, registry: Registry) -> None:
+        registry.page("/gate", self.page)
+
+    async def page(self, query: Mapping[str, str]) -> Mapping[str, Any]:
+        self.reached.set()
+        await self.opened.wait()
+        return {"through": True}
 
 
 class SlowVisits(Visits):
@@ -189,6 +208,27 @@ async def test_silent_connections_do_not_keep_a_health_check_away(tmp_path: Path
 
     assert [one.status for one in seen] == [200, 200, 200]
     assert last.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.skipif(find_spec("uvloop") is None, reason="only uvloop raises what is no OSError")
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
+async def test_who_is_gone_before_it_is_answered_leaves_no_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_broker(tmp_path, **with_plugin(Gate)) as broker:
+        gate = broker.host.active["x"].instance
+        server = broker.host.active["http"].instance.servers["127.0.0.1:0"]
+        host, _, port = address_of(broker, "/gate").rpartition(":")
+        asking = socket.create_connection((host, int(port)))
+        asking.sendall(head("/gate"))
+        await gate.reached.wait()
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        asking.close()  # by a reset
+        await anyio.sleep(0.2)  # the loop hears of it
+        gate.opened.set()
+        await until(lambda: not server._peers)
+
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_more_connections_than_there_may_be_are_told(tmp_path: Path) -> None:
