@@ -217,12 +217,13 @@ class Http2Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_writable = False
-        self._transport.pause_reading()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_writable = True
         self._pump_blocked()
-        if self._is_writable and not self._resting:
+        if self._is_writable and not self._resting and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
