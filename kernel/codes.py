@@ -137,6 +137,7 @@ class RequestCode(IntEnum):
     GET_BROKER_HA_STATUS = 907
     RESET_MASTER_FLUSH_OFFSET = 908
     GET_BROKER_EPOCH_CACHE = 1007
+    NOTIFY_BROKER_ROLE_CHANGED = 1008
 
     # --- name server -----------------------------------------------------------------------
     PUT_KV_CONFIG = 100

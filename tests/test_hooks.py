@@ -62,6 +62,7 @@ from verniermq.kernel.host.reload import SettingsWatcher
 from verniermq.kernel.requests import Access, Caller
 from verniermq.kernel.traffic import Consuming, EndedTransaction, Sending
 from verniermq.plugins.admin.status import runtime_info
+from verniermq.plugins.ha.coordinator import coordinator_for
 from verniermq.plugins.ha.metadata import table_copied
 from verniermq.plugins.namesrv.registrar import master_found
 from verniermq.plugins.pop.reader import pop_order
@@ -266,6 +267,11 @@ class Plugin(Heard):
         self.note("master_found", master, ha_address)
 
     @hookimpl(optionalhook=True)
+    def coordinator_for(self, cluster: str, broker: str, ttl: float) -> Any:
+        self.note("coordinator_for", cluster, broker, ttl)
+        return None
+
+    @hookimpl(optionalhook=True)
     def table_copied(self, code: int, table: Mapping[str, Any]) -> None:
         self.note("table_copied", code, table)
 
@@ -395,6 +401,7 @@ def _ask(broker: Broker, answers: dict[str, Any]) -> None:
     broker.host.announce(master_found, "10.0.0.5:10911", "10.0.0.5:10912")
     broker.host.announce(table_copied, RequestCode.GET_ALL_DELAY_OFFSET, {"offsetTable": {}})
     broker.host.announce(log_trimmed, 1024)
+    answers["coordinator_for"] = broker.host.ask(coordinator_for, "cluster", "broker", 3.0)
     answers["runtime_info"] = {key for info in broker.host.ask_all(runtime_info) for key in info}
     answers["pop_order"] = broker.host.ask(pop_order, TopicConfig("orders"), GroupConfig("readers"))
     answers["group_is_ordered"] = broker.host.ask(group_is_ordered, "readers")
@@ -454,6 +461,7 @@ def test_hooks_get_what_they_say_they_get(life: Life) -> None:
     assert heard["settings_changed"] == [Config(colour="blue")]
     assert [role.is_master for role in heard["role_changed"]] == [True]
     assert heard["master_found"] == [("10.0.0.5:10911", "10.0.0.5:10912")]
+    assert heard["coordinator_for"] == [("cluster", "broker", 3.0)]
     assert heard["table_copied"] == [(RequestCode.GET_ALL_DELAY_OFFSET, {"offsetTable": {}})]
     assert RequestCode.SEND_MESSAGE_V2 in heard["before_request"]
     assert heard["before_access"][0] == ("SEND_MESSAGE_V2 (310)", [("topic", "coded")])

@@ -48,6 +48,7 @@ _ON_REQUEST: Final = {
     "audit": "verniermq.plugins.sendhooks.audit:Plugin",
     "trace": "verniermq.plugins.sendhooks.trace:Plugin",
     "ha": "verniermq.plugins.ha:Plugin",
+    "zookeeper": "verniermq.contrib.zookeeper:Plugin",
     "http": "verniermq.plugins.http:Plugin",
     "metrics": "verniermq.contrib.metrics:Plugin",
     "console": "verniermq.contrib.console.plugin:Plugin",

@@ -10,7 +10,7 @@
     replica.py     one of them: follows, stands, leads      election.py  who may be master
     leader.py      a master of one term                     acks.py      when a message is on enough of them
     follower.py    one that follows it                      epochs.py    which term wrote which part of a log
-    etcd.py        what they agree through
+    etcd.py        what they agree through                  controller.py  the same, Apache's controller
 
 In the static mode, who is what stands in the settings and stays so; the bytes are those of Apache's brokers.
 """
@@ -42,6 +42,7 @@ from verniermq.kernel import (
     Role,
     hookimpl,
 )
+from verniermq.plugins.ha.coordinator import coordinator_for
 from verniermq.plugins.ha.failover import Failover
 from verniermq.plugins.ha.metadata import Metadata, table_copied
 from verniermq.plugins.ha.reads import Reads
@@ -78,8 +79,13 @@ class Plugin:
         summary="Copies the log to slaves, or from a master, as RocketMQ's HA does.",
         needs=("namesrv",),
         after=("admin", "namesrv", "topics", "pop", "retry", "reply", "schedule", "txn"),
-        hookspecs=(table_copied,),
-        requests=(RequestCode.GET_REPLICAS, RequestCode.SWITCH_MASTER, RequestCode.FORCE_MASTER),
+        hookspecs=(coordinator_for, table_copied),
+        requests=(
+            RequestCode.GET_REPLICAS,
+            RequestCode.SWITCH_MASTER,
+            RequestCode.FORCE_MASTER,
+            RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+        ),
         gives_roles=True,
         # A message that nobody else has must not be acknowledged as if somebody had it.
         on_failure="closed",
@@ -121,7 +127,10 @@ class Plugin:
         registry.handler(RequestCode.GET_REPLICAS, _not_chosen if failover is None else failover.replicas)
         registry.handler(RequestCode.SWITCH_MASTER, _not_chosen if failover is None else failover.switch_master)
         registry.handler(RequestCode.FORCE_MASTER, _not_chosen if failover is None else failover.force_master)
+        changed = _not_chosen if failover is None else failover.role_changed_there
+        registry.handler(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, changed)
         if self.failover is not None:
+            self.failover.choose_coordinator()
             registry.service("be a replica", self.failover.run)
             registry.service("copy tables", self.failover.copy_tables)
         elif self.config.is_slave:

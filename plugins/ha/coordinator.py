@@ -12,12 +12,16 @@ from typing import Any, Protocol
 import attrs
 import orjson
 
-from verniermq.kernel import VernierMQError
+from verniermq.kernel import VernierMQError, hookspec
 from verniermq.plugins.ha.election import State
 
 
 class CoordinatorTrouble(VernierMQError):
     """The coordinator cannot be asked now. Whether a change was made that it was asked for is not known."""
+
+
+class ChangeRefused(VernierMQError):
+    """The coordinator made no change, and would make this one at another time."""
 
 
 @attrs.frozen
@@ -63,6 +67,9 @@ class Coordinator(Protocol):
     Every method raises :class:`CoordinatorTrouble` if there is no answer.
     """
 
+    elects_alone: bool
+    """Whether an election leaves the new master alone in the set, whatever was asked for."""
+
     async def read(self) -> Snapshot:
         """What it has now: never older than what anybody read before."""
 
@@ -71,6 +78,9 @@ class Coordinator(Protocol):
 
         After :class:`CoordinatorTrouble` it may have been stored, or be stored yet: ask for the same again until there
         is an answer.
+
+        Raises:
+            ChangeRefused: nothing was changed, and nobody else changed anything either.
         """
 
     async def announce(self, replica: int, live: Live) -> None:
@@ -84,6 +94,15 @@ class Coordinator(Protocol):
 
     async def changed(self) -> None:
         """Wait until something may have changed since the last :meth:`read`."""
+
+
+@hookspec("question")
+def coordinator_for(cluster: str, broker: str, ttl: float) -> Coordinator | None:
+    """Say through what the replicas of this broker choose their master, if it is neither etcd nor Apache's controller.
+
+    Asked once, before the store is opened, by a replica whose ``[plugins.ha]`` names none. A replica that is not heard
+    of for ``ttl`` seconds is gone. Used by ``zookeeper``.
+    """
 
 
 def pack_state(state: State) -> bytes:

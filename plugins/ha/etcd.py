@@ -49,6 +49,8 @@ class EtcdRefused(CoordinatorTrouble):
 class Etcd:
     """The keys of one broker name."""
 
+    elects_alone = False
+
     def __init__(
         self,
         endpoints: Sequence[str],
@@ -172,16 +174,19 @@ class Etcd:
                 with anyio.fail_after(CALL_SECONDS):
                     async with self._connected(endpoint, path, request) as (status, lines):
                         body = b"".join([line async for line in lines])
-                answer = orjson.loads(body) if body else {}
+                if status == 200:
+                    answer = orjson.loads(body) if body else {}
             except NO_ANSWER as error:
                 why = f"{endpoint}: {error or type(error).__name__}"
                 self._endpoints.append(self._endpoints.pop(self._endpoints.index(endpoint)))
                 if path == "kv/txn":
                     break  # it may have happened: whoever asked must ask for the same again
                 continue
-            if status != 200 or not isinstance(answer, dict):
-                raise _refused(endpoint, path, status, answer)
-            return answer
+            if status != 200:
+                raise _refused(endpoint, path, status, body)
+            if isinstance(answer, dict):
+                return answer
+            why = f"{endpoint}: it answers {path} with {body[:100]!r}"
         raise CoordinatorTrouble(f"etcd does not answer: {why}")
 
     @contextlib.asynccontextmanager
@@ -225,10 +230,13 @@ class Etcd:
             writer.transport.abort()
 
 
-def _refused(endpoint: str, path: str, status: int, answer: Any) -> EtcdRefused:
-    code = answer.get("code", status) if isinstance(answer, dict) else status
-    why = answer.get("error") or answer.get("message") if isinstance(answer, dict) else answer
-    return EtcdRefused(endpoint, path, int(code), str(why))
+def _refused(endpoint: str, path: str, status: int, body: bytes) -> EtcdRefused:
+    """etcd says why in JSON, and what stands before it in words."""
+    try:
+        answer = orjson.loads(body)
+        return EtcdRefused(endpoint, path, int(answer.get("code", status)), answer.get("error") or answer["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return EtcdRefused(endpoint, path, status, body[:300].decode("utf-8", "replace").strip() or "no reason given")
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:

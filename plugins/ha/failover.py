@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
+import attrs
 import orjson
 
 from verniermq.kernel import (
@@ -28,11 +30,11 @@ from verniermq.kernel import (
     ResponseCode,
     Role,
 )
-from verniermq.plugins.ha import epochfile
-from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble, Snapshot
+from verniermq.plugins.ha import epochfile, identity
+from verniermq.plugins.ha.controller import NOBODY, Controller
+from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble, Snapshot, coordinator_for
 from verniermq.plugins.ha.door import Door, asking_tls, come_from, serving_tls
 from verniermq.plugins.ha.election import State
-from verniermq.plugins.ha.epochs import cut
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.plugins.ha.identity import incarnation
 from verniermq.plugins.ha.metadata import Metadata
@@ -50,7 +52,7 @@ PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, Request
 
 
 class Failover:
-    """What the plugin does in this mode. ``coordinator`` is etcd, unless another is given."""
+    """What the plugin does in this mode. ``coordinator`` is what the settings say, unless one is given."""
 
     def __init__(self, broker: Context, config: Config, peers: Peers, coordinator: Coordinator | None = None) -> None:
         _check(broker, config)
@@ -61,8 +63,11 @@ class Failover:
         asking_tls(broker, config)  # needed later, and better missed now
         self._metadata = Metadata(broker, peers)
         self._server: asyncio.Server | None = None
-        me = (config.replica, incarnation(self._folder, config.replica))
-        self.members = Members(broker, config, coordinator or _etcd(broker, config), me)
+        self._me = (config.replica, incarnation(self._folder, config.replica))
+        self._coordinator = coordinator
+        self.members: Members
+        """From :meth:`choose_coordinator` on."""
+        self._controller: Controller | None = None
         self._peers = peers
         self._started = anyio.Event()
         self._holding: anyio.Event | None = None
@@ -74,6 +79,41 @@ class Failover:
             broker.store.dispatch_limit = 0  # up to where it was confirmed; before the first election, all was
 
     # --- start and stop --------------------------------------------------------------------
+
+    def choose_coordinator(self) -> None:
+        """
+        Raises:
+            PluginError: there is none.
+        """
+        broker, config = self._broker, self._config
+        found = self._coordinator
+        if config.controller:
+            self.members = self._at_controller()
+            return
+        if config.etcd:
+            found = found or _etcd(broker, config)
+        found = found or broker.hooks.ask(coordinator_for, broker.cluster, broker.name, config.ttl)
+        if found is None:
+            raise PluginError(
+                '[plugins.ha] mode = "failover": it needs a coordinator: name the servers of etcd, etcd = '
+                '["http://10.0.0.1:2379"], or Apache\'s controllers, controller = ["10.0.0.1:9878"], or enable '
+                "the plugin zookeeper",
+                "ha",
+            )
+        self.members = Members(broker, config, found, self._me)
+
+    def _at_controller(self) -> Members:
+        broker, config, folder = self._broker, self._config, self._folder
+        self._controller = Controller(
+            config.controller, broker.cluster, broker.name, config.replica, ttl=config.ttl,
+            check_code=identity.store_name(folder), clock=broker.clock, tls=lambda: broker.outgoing_tls,
+        )  # fmt: skip
+        whole = identity.is_whole(folder)
+        members = Members(broker, config, self._controller, (config.replica, NOBODY), whole=whole)
+        members.on_whole = partial(identity.remember, folder, synced=False)
+        if whole:
+            members.on_whole()
+        return members
 
     def store_opened(self) -> None:
         store = self._broker.store
@@ -137,6 +177,16 @@ class Failover:
                 await self.members.leave()
             except CoordinatorTrouble as error:
                 logger.info("could not say goodbye: %s", error)
+        await self._remember_the_end()
+
+    async def _remember_the_end(self) -> None:
+        """At a controller: nothing more is acknowledged, and all of it is on the disk."""
+        if self._controller is None or not self.members.whole:
+            return
+        await self.members.stop_following()
+        store = self._broker.store
+        if await store.durable(store.end, force=True):
+            await anyio.to_thread.run_sync(partial(identity.remember, self._folder, synced=True))
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if (peer := come_from(writer)) is None:
@@ -253,6 +303,14 @@ class Failover:
             raise RequestRefused(str(error)) from error
         return request.reply(body=orjson.dumps({**told, "problem": self.runtime_info()["haProblem"]}))
 
+    def role_changed_there(self, request: Command, connection: Connection) -> Command:
+        """NOTIFY_BROKER_ROLE_CHANGED of a controller; it is asked itself what it has."""
+        if self._controller is None:
+            raise RequestRefused("this broker chooses its master without a controller")
+        if request.integer("masterEpoch", 0) > self.members.term:
+            self._controller.notified()
+        return request.reply()
+
     async def switch_master(self, request: Command, connection: Connection) -> Command:
         await self.switch(request.integer("replica", 0))
         return request.reply()
@@ -267,8 +325,8 @@ class Failover:
     def epochs(self, handler: Handler, request: Command, connection: Connection) -> Command:
         """``mqadmin getBrokerEpoch``."""
         store = self._broker.store
-        known = cut(self.members.epochs, store.end)
-        ends = [*(start for _, start in known[1:]), store.end]
+        known = self.members.known_epochs
+        ends = [*(start for _, start in known[1:]), store.end] if known else []
         body = {
             "brokerId": self._broker.broker_id,
             "brokerName": self._broker.name,
@@ -278,6 +336,7 @@ class Failover:
                 for (term, start), end in zip(known, ends, strict=True)
             ],
             "maxOffset": store.end,
+            "live": attrs.asdict(self.members.live()),
         }
         return request.reply(body=orjson.dumps(body))
 
@@ -354,23 +413,32 @@ def _check(broker: Context, config: Config) -> None:
         why = f"replica = {config.replica}: give each of the {config.replicas} replicas a number from 1 on, for ever"
     elif config.least_in_sync > config.replicas:
         why = f"min_in_sync = {config.min_in_sync} is more than replicas = {config.replicas}"
-    elif not config.etcd:
-        why = 'it needs a coordinator: name the servers of etcd, etcd = ["http://10.0.0.1:2379"]'
     elif not settings.namesrv:
         why = "clients find the master through name servers: put their addresses into [broker] namesrv"
+    elif config.etcd and config.controller:
+        why = "etcd and controller are both set, and there is one coordinator: take one of them out"
     if why:
         raise PluginError(f'[plugins.ha] mode = "failover": {why}', "ha")
+
+
+def etcd_tls(ca: str, certificate: str) -> ssl.SSLContext:
+    """
+    Raises:
+        PluginError: a file cannot be used.
+    """
+    try:
+        tls = ssl.create_default_context(cafile=ca or None)
+        if certificate:
+            tls.load_cert_chain(certificate)
+    except OSError as error:
+        raise PluginError(f"[plugins.ha] etcd_ca or etcd_certificate cannot be used: {error}", "ha") from error
+    return tls
 
 
 def _etcd(broker: Context, config: Config) -> Etcd:
     tls = None
     if any(endpoint.startswith("https:") for endpoint in config.etcd):
-        try:
-            tls = ssl.create_default_context(cafile=config.etcd_ca or None)
-            if config.etcd_certificate:
-                tls.load_cert_chain(config.etcd_certificate)
-        except OSError as error:
-            raise PluginError(f"[plugins.ha] etcd_ca or etcd_certificate cannot be used: {error}", "ha") from error
+        tls = etcd_tls(config.etcd_ca, config.etcd_certificate)
     return Etcd(
         config.etcd, broker.cluster, broker.name, ttl=round(config.ttl), user=config.etcd_user,
         password=config.etcd_password, tls=tls,

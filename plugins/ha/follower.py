@@ -55,6 +55,8 @@ class Following:
         self.term = greeting.term
         self.epochs = epochs
         self.connected = False
+        self.caught_up = False
+        """Whether this replica has had all that was confirmed, since it follows this master."""
         self.problem = ""
         self.heard = 0.0
         self._broker, self._config = broker, config
@@ -115,6 +117,7 @@ class Following:
                 raise NotACopy(f"the log ends at {store.end}, and the master goes on at {message.offset}")
             if isinstance(message, Block):
                 confirm = min(message.confirm, store.end)
+                self.caught_up = self.caught_up or message.confirm <= store.copied_end
                 if confirm > (store.dispatch_limit or 0):
                     store.dispatch_limit = confirm
             if isinstance(message, History) or message.body:

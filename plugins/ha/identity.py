@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -19,6 +19,7 @@ from verniermq.kernel import PluginError
 
 NAME: Final = "replica.json"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+SYNCED: Final = ""
 
 
 def incarnation(folder: Path, replica: int) -> str:
@@ -27,18 +28,11 @@ def incarnation(folder: Path, replica: int) -> str:
     Raises:
         PluginError: the store is another replica's.
     """
-    path = folder / NAME
-    try:
-        known = orjson.loads(path.read_bytes())
-    except FileNotFoundError:
+    known = _read(folder)
+    if not known:
         known = {"replica": replica, "store": secrets.token_hex(4)}
         folder.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
-        with new.open("wb") as file:
-            file.write(orjson.dumps(known))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        _write(folder, known)
     if known["replica"] != replica:
         raise PluginError(
             f"{folder} is the store of replica {known['replica']}, and [plugins.ha] replica is {replica}; set it to "
@@ -46,6 +40,45 @@ def incarnation(folder: Path, replica: int) -> str:
             "ha",
         )
     return f"{_boot()}-{known['store']}"
+
+
+def store_name(folder: Path) -> str:
+    """The random text of the store. Blocks."""
+    return str(_read(folder).get("store", ""))
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether what the process before wrote is all there: the machine runs since then, or it was stopped in order."""
+    return _read(folder).get("boot", SYNCED) in (SYNCED, _boot())
+
+
+def remember(folder: Path, *, synced: bool) -> None:
+    """What :func:`is_whole` says next time. ``synced``: all is on the disk, and nothing more is acknowledged. Blocks.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    known = _read(folder)
+    if known:  # it may have been told to forget who it is
+        _write(folder, {**known, "boot": SYNCED if synced else _boot()})
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        known: dict[str, Any] = orjson.loads((folder / NAME).read_bytes())
+        return known
+    except FileNotFoundError:
+        return {}
+
+
+def _write(folder: Path, known: dict[str, Any]) -> None:
+    path = folder / NAME
+    new = path.with_suffix(".new")
+    with new.open("wb") as file:
+        file.write(orjson.dumps(known))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
 
 
 def forget(folder: Path) -> None:

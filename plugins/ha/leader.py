@@ -20,7 +20,7 @@ from verniermq.kernel import Context, ProtocolError, ResponseCode
 from verniermq.plugins.ha import acks
 from verniermq.plugins.ha.acks import InSync, Replica
 from verniermq.plugins.ha.confirmations import Confirmations
-from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble
+from verniermq.plugins.ha.coordinator import ChangeRefused, Coordinator, CoordinatorTrouble
 from verniermq.plugins.ha.election import State
 from verniermq.plugins.ha.epochs import Epochs
 from verniermq.plugins.ha.settings import Config
@@ -223,7 +223,13 @@ class Leader:
         state = attrs.evolve(self.state, in_sync=wanted)
         self.proposed, self.unsettled_since = wanted, self._broker.clock.monotonic()
         self.wake()
-        self.revision = await self.settle(state)
+        try:
+            self.revision = await self.settle(state)
+        except ChangeRefused as error:
+            logger.info("the set of replicas that count stays as it is: %s", error)
+            self.proposed, self.unsettled_since = None, None
+            self.count()
+            return
         logger.warning("the set of replicas that count changed term=%d in_sync=%s", self.term, _numbers(wanted))
         self.state, self.proposed, self.unsettled_since = state, None, None
         self._on_set()
@@ -234,7 +240,9 @@ class Leader:
 
         Raises:
             Deposed: somebody else changed the state.
+            ChangeRefused: nobody did, and it stays as it is.
         """
+        unknown = False
         while True:
             try:
                 revision = await self._coordinator.change(state, self.revision)
@@ -244,7 +252,10 @@ class Leader:
                 if snapshot.state == state:
                     return snapshot.revision  # an answer was lost
                 raise Deposed(f"the coordinator has {snapshot.state}, not what this master of term {self.term} knows")
-            except CoordinatorTrouble as error:
+            except (ChangeRefused, CoordinatorTrouble) as error:
+                if isinstance(error, ChangeRefused) and not unknown:
+                    raise
+                unknown = True  # what was asked for before may be done yet
                 logger.warning("no answer to a change of the set, asking again: %s", error)
                 self._on_set()
                 await self._broker.clock.sleep(ASK_AGAIN_SECONDS)

@@ -21,11 +21,12 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import attrs
 
 from verniermq.kernel import Context, RequestRefused, Role, StoreError
 from verniermq.plugins.ha import epochfile
 from verniermq.plugins.ha.acks import Replica
-from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble, Live, Snapshot
+from verniermq.plugins.ha.coordinator import ChangeRefused, Coordinator, CoordinatorTrouble, Live, Snapshot
 from verniermq.plugins.ha.election import Candidate, State, elected, may_stand, ranked
 from verniermq.plugins.ha.epochs import Epochs, begin, cut
 from verniermq.plugins.ha.follower import Following
@@ -46,8 +47,13 @@ SWITCH_SECONDS: Final = 1.0
 class Members:
     """The replica of this broker. ``me`` is its number and incarnation."""
 
-    def __init__(self, broker: Context, config: Config, coordinator: Coordinator, me: Replica) -> None:
+    def __init__(
+        self, broker: Context, config: Config, coordinator: Coordinator, me: Replica, *, whole: bool = True
+    ) -> None:
         self.me = me
+        self.whole = whole
+        """Whether the log has all that this replica acknowledged. One that may lack some is not alive to others until
+        it has caught up; needed where replicas are known by their numbers alone."""
         self.leader: Leader | None = None
         self.following: Following | None = None
         self.snapshot: Snapshot | None = None
@@ -57,6 +63,7 @@ class Members:
         self.epochs: Epochs = ()
         self.ha_address = ""
         self.on_role: Callable[[], None] = lambda: None
+        self.on_whole: Callable[[], None] = lambda: None
         self._broker, self._config, self._coordinator = broker, config, coordinator
         self._news = anyio.Event()
         self._stop_following: Callable[[], None] | None = None
@@ -118,7 +125,17 @@ class Members:
     async def _stay_alive(self) -> None:
         said: Live | None = None
         while not self._leaving:
-            live = self._live()
+            following = self.following
+            if not self.whole and (following is None or not following.caught_up):
+                self._say(
+                    "this replica lost power and may lack what it acknowledged; it does not count before it follows"
+                )
+                await self._broker.clock.sleep(AGAIN_SECONDS)
+                continue
+            if not self.whole:
+                self.whole = True
+                self.on_whole()
+            live = self.live()
             try:
                 if said is None or not await self._coordinator.keep_alive() or live != said:
                     await self._coordinator.announce(self.me[0], live)
@@ -128,9 +145,15 @@ class Members:
                 said = None
             await self._broker.clock.sleep(self._config.ttl / 3 if said is not None else AGAIN_SECONDS)
 
-    def _live(self) -> Live:
+    @property
+    def known_epochs(self) -> Epochs:
+        """Those of the log as it is now, also while it follows."""
+        return cut(self.epochs if self.following is None else self.following.epochs, self._broker.store.end)
+
+    def live(self) -> Live:
+        """What this replica says of itself."""
         store = self._broker.store
-        epochs = cut(self.epochs, store.end)
+        epochs = self.known_epochs
         return Live(
             self.me[1], self._broker.address, self.ha_address, epochs[-1][0] if epochs else 0, store.copied_end,
             store.dispatch_limit or 0, 0 if self.leader is None else self.leader.term,
@@ -208,7 +231,7 @@ class Members:
             await self._ask(tasks, State(1, self.me[0], frozenset({self.me})), 0)
 
     async def _stand(self, tasks: anyio.abc.TaskGroup, state: State) -> None:
-        await self._stop()
+        await self.stop_following()
         snapshot = await self._read()
         if snapshot is None or snapshot.state != state or not self._may_stand(snapshot):
             return
@@ -229,7 +252,10 @@ class Members:
         except (OSError, StoreError) as error:
             self._say(f"this replica does not stand for election: {error}")
             return
-        await self._ask(tasks, elected(state, self.me), snapshot.revision)
+        wanted = elected(state, self.me)
+        if self._coordinator.elects_alone:
+            wanted = attrs.evolve(wanted, in_sync=frozenset({self.me}))
+        await self._ask(tasks, wanted, snapshot.revision)
 
     def _may_stand(self, snapshot: Snapshot) -> bool:
         state = snapshot.state
@@ -253,7 +279,7 @@ class Members:
     def _rank(self, snapshot: Snapshot, numbers: set[int]) -> int:
         candidates = [
             Candidate(live.epoch, live.end, number)
-            for number, live in {**snapshot.live, self.me[0]: self._live()}.items()
+            for number, live in {**snapshot.live, self.me[0]: self.live()}.items()
             if number in numbers
         ]
         return ranked(candidates).index(self.me[0])
@@ -278,7 +304,7 @@ class Members:
     # --- leading ---------------------------------------------------------------------------
 
     async def _lead(self, tasks: anyio.abc.TaskGroup, state: State, revision: int) -> None:
-        await self._stop()
+        await self.stop_following()
         store = self._broker.store
         self._last_led = state.term
         try:
@@ -349,11 +375,14 @@ class Members:
                         await anyio.sleep(0.002)
                 if min(leader.confirm, follower.ack) < store.end or leader.over:
                     raise RequestRefused(f"replica {to} did not catch up within {SWITCH_SECONDS:g} s; try again")
-                state = State(leader.term + 1, to, leader.state.in_sync)
+                left = frozenset({follower.name}) if self._coordinator.elects_alone else leader.state.in_sync
+                state = State(leader.term + 1, to, left)
                 try:
                     leader.revision = await leader.settle(state)
                 except Deposed as error:
                     raise RequestRefused(f"there is another master already: {error}") from error
+                except ChangeRefused as error:
+                    raise RequestRefused(str(error)) from error
                 live = (self.snapshot.live if self.snapshot is not None else {}).get(to)
                 await self._step_down(f"replica {to} was made the master of term {state.term}")
                 return "" if live is None else live.address
@@ -382,6 +411,10 @@ class Members:
             raise RequestRefused(f"replica {self.me[0]} is the master already")
         if state is not None and not self._master_is_gone(state, snapshot) and state.master != self.me[0]:
             raise RequestRefused(f"replica {state.master} is the master and alive; use 'verniermq ha switch'")
+        if not self.whole:
+            self.whole = True
+            self.on_whole()
+            await self._coordinator.announce(self.me[0], self.live())
         forced = State(1 if state is None else state.term + 1, self.me[0], frozenset({self.me}))
         if not await self._coordinator.change(forced, snapshot.revision):
             raise RequestRefused("somebody else changed who is the master meanwhile; look with 'verniermq ha status'")
@@ -425,7 +458,7 @@ class Members:
         if live is None:
             return
         address = live.ha_address
-        await self._stop()
+        await self.stop_following()
         settings = self._broker.configuration
         greeting = Greeting(
             self.me[0], self.me[1], state.term, self._broker.cluster, self._broker.name, settings.store.segment_size
@@ -451,7 +484,7 @@ class Members:
             self.epochs = following.epochs
             stopped.set()
 
-    async def _stop(self) -> None:
+    async def stop_following(self) -> None:
         """Follow nobody: from here on nothing is acknowledged."""
         if self._stop_following is not None:
             self._stop_following()

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from verniermq.kernel import Duration, Size, setting
+from verniermq.kernel import Duration, Size, parse_address, setting
 from verniermq.plugins.ha.frames import LARGEST_BLOCK
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -40,6 +40,15 @@ def _are_endpoints(texts: Iterable[str]) -> str | None:
         parts = urlsplit(text)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
             return 'addresses such as "http://10.0.0.1:2379" or "https://etcd.example:2379"'
+    return None
+
+
+def _are_hosts(texts: Iterable[str]) -> str | None:
+    try:
+        for text in texts:
+            parse_address(text)
+    except ValueError:
+        return 'addresses such as "10.0.0.1:9878"'
     return None
 
 
@@ -92,8 +101,14 @@ class Config:
     etcd_password: str = setting("", "Failover: the password of etcd_user.", secret=True)
     etcd_ca: str = setting("", "Failover: a PEM file with who signs etcd's certificates; else the system's.")
     etcd_certificate: str = setting("", "Failover: a PEM file with the certificate and the key to show to etcd.")
+    controller: tuple[str, ...] = setting(
+        (), 'Failover: the controllers of Apache RocketMQ, instead of etcd, such as "10.0.0.1:9878".', check=_are_hosts
+    )
     ttl: Duration = setting(
-        Duration(3), "Failover: a replica that etcd has not heard of for so long is gone.", at_least=2, at_most=60
+        Duration(3),
+        "Failover: a replica that is not heard of for so long is gone.",
+        at_least=2,
+        at_most=60,
     )
     drop_after: Duration = setting(
         Duration(15), "Failover: a replica that has not caught up for so long does not count.", at_least=1

@@ -14,7 +14,7 @@ import pytest
 from tests.campaign import failover, network
 from tests.campaign.etcd import EtcdCluster
 from tests.campaign.outcome import Outcome, Skipped
-from tests.plugins.ha.coordinators import check_coordinator, state
+from tests.plugins.ha.coordinators import check_coordinator, check_watches, state
 from verniermq.plugins.ha.coordinator import CoordinatorTrouble
 from verniermq.plugins.ha.etcd import Etcd, EtcdRefused
 
@@ -36,7 +36,8 @@ def cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
 
 
 def test_etcd_does_what_a_coordinator_must(cluster: EtcdCluster) -> None:
-    anyio.run(check_coordinator, lambda: Etcd(cluster.urls, "c", "b", ttl=LEASE_SECONDS))
+    anyio.run(check_coordinator, lambda number: Etcd(cluster.urls, "c", "b", ttl=LEASE_SECONDS))
+    anyio.run(check_watches, lambda number: Etcd(cluster.urls, "c", "b2", ttl=LEASE_SECONDS))
 
 
 def test_an_etcd_that_lost_a_server_goes_on(cluster: EtcdCluster) -> None:

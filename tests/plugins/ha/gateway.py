@@ -41,6 +41,8 @@ class Gateway:
     lose_answer: Callable[[str], bool] = lambda path: False
     """Whether a request is served and its answer lost."""
     lose_request: Callable[[str], bool] = lambda path: False
+    says_instead: str = ""
+    """What every request is refused with, as text."""
     users: dict[str, str] = attrs.field(factory=dict)
     tokens: set[str] = attrs.field(factory=set)
     url: str = ""
@@ -84,7 +86,10 @@ class Gateway:
         request = orjson.loads(await reader.readexactly(int(fields["content-length"])))
         if self.down or self.lose_request(path):
             return
-        if self.users and path != "auth/authenticate" and fields.get("authorization") not in self.tokens:
+        if self.says_instead:
+            text = self.says_instead.encode()
+            writer.write(b"HTTP/1.1 400 X\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+        elif self.users and path != "auth/authenticate" and fields.get("authorization") not in self.tokens:
             self._answer(writer, 401, {"error": "invalid auth token", "code": 16})
         elif path == "watch":
             await self._watch(request["create_request"], writer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plugins.ha.coordinators import check_coordinator, state
+from tests.plugins.ha.coordinators import check_coordinator, check_watches, state
 from tests.plugins.ha.gateway import running_gateway
 from verniermq.plugins.ha.coordinator import CoordinatorTrouble
 from verniermq.plugins.ha.etcd import Etcd, EtcdRefused
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.anyio
 
 async def test_it_does_what_a_coordinator_must() -> None:
     async with running_gateway() as gateway:
-        await check_coordinator(lambda: Etcd([gateway.url], "c/1", "b", ttl=2))
+        await check_coordinator(lambda number: Etcd([gateway.url], "c/1", "b", ttl=2))
+        await check_watches(lambda number: Etcd([gateway.url], "c/1", "b2", ttl=2))
 
 
 async def test_the_next_server_is_asked_when_one_does_not_answer() -> None:
@@ -53,6 +54,14 @@ async def test_a_wrong_password_is_told() -> None:
 
         with pytest.raises(EtcdRefused, match="refuses auth/authenticate: authentication failed"):
             await Etcd([gateway.url], "c", "b", user="mq", password="wrong").read()
+
+
+async def test_a_refusal_in_plain_words_is_told() -> None:
+    async with running_gateway() as gateway:
+        gateway.says_instead = "CommonName of client will be ignored"
+
+        with pytest.raises(EtcdRefused, match=r"refuses kv/range: CommonName of client will be ignored \(400\)"):
+            await Etcd([gateway.url], "c", "b").read()
 
 
 async def test_what_is_no_state_is_told() -> None:

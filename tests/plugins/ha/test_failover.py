@@ -388,7 +388,7 @@ async def test_operators_see_the_replicas_and_their_epochs(tmp_path: Path) -> No
         await replicas.all_in_sync()
         await create_topic(replicas, master)
         assert await send(replicas, 1, 2) == [OK] * 2
-        await until(lambda: failover(replicas.brokers[master]).members._live().leads)
+        await until(lambda: failover(replicas.brokers[master]).members.live().leads)
         told: dict[str, Any] = {}
 
         async def is_shown() -> bool:
@@ -405,6 +405,10 @@ async def test_operators_see_the_replicas_and_their_epochs(tmp_path: Path) -> No
             epochs = orjson.loads((await client.ask_well(RequestCode.GET_BROKER_EPOCH_CACHE)).body)
             end = replicas.brokers[master].store.end
             assert epochs["epochList"] == [{"endOffset": end, "epoch": 1, "startOffset": 0}]
+        async with peer(replicas.brokers[master % 3 + 1].address) as client:
+            told_by_slave = orjson.loads((await client.ask_well(RequestCode.GET_BROKER_EPOCH_CACHE)).body)
+            assert told_by_slave["epochList"] == epochs["epochList"]
+        async with peer(replicas.brokers[master].address) as client:
             status = orjson.loads((await client.ask_well(RequestCode.GET_BROKER_HA_STATUS)).body)
             assert (status["master"], status["inSyncSlaveNums"]) == (True, 2)
         result = await anyio.run_process(
@@ -522,3 +526,12 @@ async def test_the_drain_of_a_master_makes_another_one(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         assert orjson.loads(done.stdout)["new_master"] == second != first
         assert set(codes) == {0}
+
+
+async def test_before_the_first_master_there_are_no_epochs(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1)
+        async with peer(replicas.brokers[1].address) as client:
+            told = orjson.loads((await client.ask_well(RequestCode.GET_BROKER_EPOCH_CACHE)).body)
+
+        assert (told["epochList"], told["maxOffset"]) == ([], 0)
