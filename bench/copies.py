@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from typing import Any
 import anyio
 import attrs
 import click
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from cluster import CONNECTIONS, WINDOW, pids, running_cluster
 from load import drive
 from rich.console import Console

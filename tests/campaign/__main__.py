@@ -32,10 +32,10 @@ class Runner:
     done: dict[str, Outcome] = attrs.field(factory=dict)
     skipped: dict[str, str] = attrs.field(factory=dict)
 
-    def run(self, kind: Kind, seconds: float, seed: int | None) -> None:
+    def run(self, kind: Kind, seconds: float, seed: int | None, first: int | None = None) -> None:
         whole = self.done.setdefault(kind.name, Outcome(rounds=0))
         deadline, path = time.monotonic() + seconds, self.results / kind.record
-        number = seed if seed is not None else results.next_seed(kind.name, path)
+        number = seed or first or results.next_seed(kind.name, path)
         while True:
             first, began, batch = number, time.monotonic(), Outcome(rounds=0)
             try:
@@ -87,6 +87,7 @@ class Runner:
 @click.option("--minutes", default=10.0, help="How long, all kinds together.")
 @click.option("--kinds", default="all", help="Which, separated by commas.")
 @click.option("--seed", type=int, help="One round with this seed for each kind; nothing is written down.")
+@click.option("--first", type=int, help="The first seed; else the first that is not on record.")
 @click.option(
     "--results",
     "path",
@@ -96,7 +97,9 @@ class Runner:
 )
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the files of failed rounds there.")
 @click.option("--list", "only_list", is_flag=True, help="Say which kinds there are.")
-def main(minutes: float, kinds: str, seed: int | None, path: Path, keep: Path | None, only_list: bool) -> None:
+def main(
+    minutes: float, kinds: str, seed: int | None, first: int | None, path: Path, keep: Path | None, only_list: bool
+) -> None:
     """Kill, fill, damage, attack and fuzz a broker for some minutes, and check what it promises."""
     if only_list:
         for kind in KINDS.values():
@@ -109,7 +112,7 @@ def main(minutes: float, kinds: str, seed: int | None, path: Path, keep: Path | 
     runner = Runner(path, keep)
     for name in names:
         click.echo(f"{name}: {KINDS[name].promise}")
-        runner.run(KINDS[name], minutes * 60 / len(names), seed)
+        runner.run(KINDS[name], minutes * 60 / len(names), seed, first)
         if sys.stdout.isatty():
             click.echo("\r\033[K", nl=False)
         if name in runner.skipped:
