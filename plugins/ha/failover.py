@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 LEAVE_SECONDS: Final = 2.0
 FORWARD_SECONDS: Final = 5.0
+FOLLOWS_SECONDS: Final = 0.1
+"""How often a replica looks whether it follows another master."""
 
 PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE)
 """What consumers wait for: they had better find the new master themselves."""
@@ -143,14 +145,18 @@ class Failover:
 
     async def copy_tables(self) -> None:
         """While it follows: topics, groups and offsets of the master."""
+        clock = self._broker.clock
         while True:
-            master = self._master_to_copy()
+            master, following = self._master_to_copy(), self.members.following
             if master:
                 try:
                     await self._metadata.copy(master, self._reached)
                 except RemotingError as error:
                     logger.info("topics, groups and offsets are not copied: %s", error)
-            await self._broker.clock.sleep(self._config.metadata_interval)
+            due = clock.monotonic() + self._config.metadata_interval
+            # Another master is asked at once: this replica may be its successor in a moment.
+            while clock.monotonic() < due and (self.members.following is following or not self._master_to_copy()):
+                await clock.sleep(min(FOLLOWS_SECONDS, self._config.metadata_interval))
 
     def _master_to_copy(self) -> str:
         snapshot, following = self.members.snapshot, self.members.following

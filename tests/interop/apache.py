@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from .processes import LOOPBACK, ServerProcess, free_ports
-from .toolchains import SMALL_JVM, java_command, server_classpath
+from .toolchains import SERVER, SMALL_JVM, java_command, server_classpath
 from .wire import registered_brokers
 
 BROKER_NAME = "apache-broker"
@@ -61,7 +61,7 @@ SMALL = Scale(
 class ApacheBroker:
     """A name server and one broker that registered with it. Leaving the context kills both.
 
-    ``properties`` are the broker's own (``broker.conf``) and win over the ones chosen here.
+    ``properties`` are the broker's own (``broker.conf``) and win over the ones chosen here. ``version`` is RocketMQ's.
     """
 
     def __init__(
@@ -70,8 +70,10 @@ class ApacheBroker:
         store: Path | None = None,
         properties: Mapping[str, str] | None = None,
         scale: Scale = SMALL,
+        version: str = SERVER,
     ) -> None:
         self.folder = folder
+        self.version = version
         self.scale = scale
         self.store = store or folder / "apache-store"
         self.properties = dict(properties or {})
@@ -158,7 +160,9 @@ class ApacheBroker:
 
     def _run(self, main_class: str, jvm: tuple[str, ...], conf: Path) -> ServerProcess:
         home = self.folder / "apache-home"
-        options = (*OPENED, f"-Drocketmq.home.dir={home}", "-cp", server_classpath(), main_class)
+        if self.version.startswith("4."):
+            _write_logback(home / "conf")
+        options = (*OPENED, f"-Drocketmq.home.dir={home}", "-cp", server_classpath(self.version), main_class)
         name = main_class.rsplit(".", 1)[1]
         command = (*java_command(*options, home=home, jvm=jvm), "-c", str(conf))
         return ServerProcess(name, command, self.folder / f"{name}.log", cwd=home)
@@ -174,6 +178,13 @@ class ApacheBroker:
         for process in (self._broker_process, self._namesrv_process):
             if process:
                 process.kill()
+
+
+def _write_logback(conf: Path) -> None:
+    """RocketMQ 4 does not start without these."""
+    conf.mkdir(parents=True, exist_ok=True)
+    for name in ("broker", "namesrv"):
+        (conf / f"logback_{name}.xml").write_text("<configuration/>\n")
 
 
 def mqadmin(namesrv: str, *arguments: str, home: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from .apache import ApacheBroker
 from .processes import free_ports
+from .toolchains import OLD_SERVER, SERVER
 from .verniermq_process import VernierMQBroker
 from .wire import registered_brokers
 
@@ -74,12 +75,12 @@ def equal(one: Path, other: Path) -> bool:
     return log_files(one) == log_files(other)
 
 
-def test_our_slave_follows_apaches_master(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [SERVER, OLD_SERVER])
+def test_our_slave_follows_apaches_master(tmp_path: Path, version: str) -> None:
     (tmp_path / "apache").mkdir()
+    properties = {**APACHE, "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
     with (
-        ApacheBroker(
-            tmp_path / "apache", properties={**APACHE, "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
-        ) as apache,
+        ApacheBroker(tmp_path / "apache", properties=properties, version=version) as apache,
         ours(tmp_path / "ours", apache.namesrv, "slave", 1) as slave,
     ):
         until(lambda: slave.broker.encode() in (registered_brokers(apache.namesrv) or b""), "not registered")
@@ -92,9 +93,11 @@ def test_our_slave_follows_apaches_master(tmp_path: Path) -> None:
         assert len(log_files(slave.store)) > 2
 
 
-def test_apaches_slave_follows_our_master(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [SERVER, OLD_SERVER])
+def test_apaches_slave_follows_our_master(tmp_path: Path, version: str) -> None:
     (tmp_path / "apache").mkdir()
-    apache = ApacheBroker(tmp_path / "apache", properties={**APACHE, "brokerRole": "SLAVE", "brokerId": "1"})
+    properties = {**APACHE, "brokerRole": "SLAVE", "brokerId": "1"}
+    apache = ApacheBroker(tmp_path / "apache", properties=properties, version=version)
     try:
         apache.start_namesrv()
         with ours(tmp_path / "ours", apache.namesrv, "sync_master", 0) as master:

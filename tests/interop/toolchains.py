@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 BUILD = HERE.parent.parent / "build" / "interop"
 
 JAVA_CLIENTS = {"java5": "5.5.0", "java4": "4.9.8"}
+SERVER = "5.5.0"
+OLD_SERVER = "4.9.8"
 CLIENTS = (*JAVA_CLIENTS, "go", "node")
 
 # Runs are short: the first compiler and the simplest collector start fastest and spare the cores.
@@ -38,13 +40,15 @@ def driver_command(client: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def server_classpath() -> str:
+def server_classpath(version: str = SERVER) -> str:
     """Fetch Apache's name server, broker and ``mqadmin`` if needed and return their class path."""
 
     def build(target: Path) -> None:
-        run_tool("mvn", "-B", "-q", "package", f"-Dserver.build={target}", cwd=HERE / "server")
+        choice = (f"-Dserver.build={target}", f"-Drocketmq.version={version}")
+        run_tool("mvn", "-B", "-q", "package", *choice, cwd=HERE / "server")
 
-    return f"{built_once('apache-server', HERE / 'server', build)}/lib/*"
+    name = "apache-server" if version == SERVER else f"apache-server-{version}"
+    return f"{built_once(name, HERE / 'server', build, version)}/lib/*"
 
 
 def java_command(*options: str, home: Path, jvm: Sequence[str] = SMALL_JVM) -> tuple[str, ...]:

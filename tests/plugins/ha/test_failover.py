@@ -535,3 +535,17 @@ async def test_before_the_first_master_there_are_no_epochs(tmp_path: Path) -> No
             told = orjson.loads((await client.ask_well(RequestCode.GET_BROKER_EPOCH_CACHE)).body)
 
         assert (told["epochList"], told["maxOffset"]) == ([], 0)
+
+
+async def test_a_replica_that_begins_to_follow_copies_the_tables_at_once(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path, plugins__ha__metadata_interval="1h") as replicas:
+        await replicas.start(1, 2, 3)
+        master = await replicas.master()
+        await replicas.all_in_sync()
+        other = master % 3 + 1
+        await replicas.stop(other)
+        await create_topic(replicas, master)
+
+        await replicas.start(other)
+
+        await until(lambda: replicas.brokers[other].topics.find("orders") is not None)
