@@ -24,7 +24,7 @@ BUILD = HERE.parent.parent / "build" / "interop"
 
 JAVA_CLIENTS = {"java5": "5.5.0", "java4": "4.9.8"}
 SERVER = "5.5.0"
-OLD_SERVER = "4.9.8"
+OLD_SERVER = "4.9.7"
 CLIENTS = (*JAVA_CLIENTS, "go", "node")
 
 # Runs are short: the first compiler and the simplest collector start fastest and spare the cores.
