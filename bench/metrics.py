@@ -21,7 +21,7 @@ import anyio
 import anyio.to_thread
 import click
 import uvloop
-from chain import PER_SPAN, Nowhere, batches, singles
+from chain import PER_SPAN, Nowhere, batches, singles, stored
 from send import quiet, send_request
 from sidebyside.machine import cpu_seconds
 
@@ -61,11 +61,16 @@ async def costs_of_a_message(make: Callable[[int], bytes], spans: int) -> tuple[
             for span in range(spans):
                 data = make(span * PER_SPAN)
                 for broker, connection, found in sides if span % 2 else sides[::-1]:
+                    before = stored(broker)
                     began = time.thread_time_ns()
                     connection.data_received(data)
                     connection._turn.end()
                     broker.catch_up()
-                    found.append((time.thread_time_ns() - began) / 1000 / PER_SPAN)
+                    used = time.thread_time_ns() - began
+                    if stored(broker) - before == PER_SPAN:
+                        found.append(used / 1000 / PER_SPAN)
+                    else:  # a turn took long, and the next one serves the rest
+                        await asyncio.sleep(0.01)
                 if span % 8 == 0:
                     await asyncio.sleep(0)
             gc.enable()
@@ -141,8 +146,9 @@ def main(spans: int, count: int) -> None:
     for kind, make in (("single", singles(300)), ("batch of 32", batches(300))):
         without, within = uvloop.run(costs_of_a_message(make, spans))
         click.echo(f"{kind}, 300 bytes, µs of CPU a message, without and with the plugin:")
-        for word, place in (("least", 0), ("fifth", spans // 5), ("middle", spans // 2)):
-            click.echo(f"  {word:6} {without[place]:6.2f} {within[place]:6.2f}  {within[place] / without[place]:.3f}")
+        for word, share in (("least", 0.0), ("fifth", 0.2), ("middle", 0.5)):
+            one, other = without[int(share * len(without))], within[int(share * len(within))]
+            click.echo(f"  {word:6} {one:6.2f} {other:6.2f}  {other / one:.3f}")
     anyio.run(scrapes, held_port(main), count)
 
 
