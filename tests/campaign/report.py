@@ -101,8 +101,8 @@ def blows(lines: list[dict[str, Any]]) -> str:
     rows = [
         f"{whole.rounds:,} blows, {days[0] if days else ''} to {days[-1] if days else ''}, "
         f"{'; '.join(sorted({line['machine'] for line in own}))}: {whole.notes['sends: ok']:,} sends acknowledged, "
-        f"{whole.checked:,} messages read, {whole.count('lost')} lost, {whole.count('wrong')} rounds with something "
-        "else that is wrong.",
+        f"{whole.checked:,} messages read, {whole.count('lost')} lost. {whole.count('wrong')} "
+        "rounds failed otherwise; [reliability](reliability.md) says why.",
         "",
         "| blow | times |",
         "|---|--:|",
