@@ -292,16 +292,21 @@ class Broker:
         self.topics.forget_deletions(self.store.start)
         self.adopt_topics()
 
-    def adopt_topics(self) -> None:
+    def adopt_topics(self, table_end: int | None = None) -> None:
         """Give messages their topic back whose topic topics.json lacks: the file is an older one, or was removed.
 
         A message is stored only after its topic was saved, so a crash alone leaves none. Queues of topics that were
         deleted, which recovery made again from the log, go instead.
+
+        :param table_end: the table of topics is a copy, made when the log ended here: what was stored later in a queue
+            that its topic lacks shows that the topic has grown since, and the queue can be read
         """
-        for queue in self.store.queues():
-            self._note_needed(queue.topic, queue.queue_id, queue.physical_end)
-        for event in self.store.undispatched:
-            self._note_needed(event.topic, event.queue_id, event.end)
+        stored = [(queue.topic, queue.queue_id, queue.physical_end) for queue in self.store.queues()]
+        stored += [(event.topic, event.queue_id, event.end) for event in self.store.undispatched]
+        for topic, queue_id, end in stored:
+            self._note_needed(topic, queue_id, end)
+            if table_end is not None and end > table_end and self.topics.show_queue(topic, queue_id):
+                logger.warning("queue found in the log only, shown again topic=%s queue=%d", topic, queue_id)
         for name, (queues, newest) in self._needed.items():
             if name in self.topics:
                 continue

@@ -226,9 +226,12 @@ class Context:
         """Forget a topic, its queues and what groups had read of it."""
         await self._broker.delete_topic(name)
 
-    def adopt_topics(self) -> None:
-        """Create the topics again that messages of the log have and the table lacks."""
-        self._broker.adopt_topics()
+    def adopt_topics(self, table_end: int) -> None:
+        """Create the topics again that messages of the log have and the table lacks.
+
+        :param table_end: where the log ended when the table was copied; queues that only later messages have are shown
+        """
+        self._broker.adopt_topics(table_end)
 
     async def topics_saved(self) -> None:
         """Wait until the topics, as they are now, are on the disk.

@@ -306,6 +306,14 @@ class TopicTable:
         queues = min(queues, MAX_QUEUES)
         return self.ensure(TopicConfig(name, queues, queues))
 
+    def show_queue(self, name: str, queue_id: int) -> bool:
+        """Let a queue be read that a topic lacks; whether it was so. Producers learn of no more queues than before."""
+        topic = self._topics.get(name)
+        if topic is None or queue_id < topic.queues or queue_id >= MAX_QUEUES:
+            return False
+        self._change(attrs.evolve(topic, read_queues=queue_id + 1))
+        return True
+
     def _check_auto_create(self, peer: str) -> None:
         settings = self._settings
         if len(self._topics) >= settings.auto_create_limit:

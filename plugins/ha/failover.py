@@ -151,6 +151,7 @@ class Failover:
             if master:
                 try:
                     await self._metadata.copy(master, self._reached)
+                    self.members.table_end = self._metadata.topics_end
                 except RemotingError as error:
                     logger.info("topics, groups and offsets are not copied: %s", error)
             due = clock.monotonic() + self._config.metadata_interval

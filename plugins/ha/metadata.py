@@ -53,6 +53,8 @@ class Metadata:
         self._peers = peers
         self._seen: dict[tuple[str, str, int], int] = {}
         """(group, topic, queue) → the master's offset at the last look."""
+        self.topics_end = 0
+        """Where our log ended before the topics were copied: the copy has the queue of each message up to there."""
 
     async def copy(self, master: str, reached: Callable[[int], Awaitable[bool]] | None = None) -> None:
         """Copy all tables. Some of them say what became of messages, by other messages in the log: ``reached`` is asked
@@ -61,7 +63,9 @@ class Metadata:
         Raises:
             RemotingError: the master cannot be asked.
         """
+        end = self._broker.store.end
         await self._topics(master)
+        self.topics_end = end
         await self._groups(master)
         await self._offsets(master)
         for code in OTHER_TABLES:

@@ -21,7 +21,7 @@ from tests.plugins.ha.replicas import Replicas, failover, running_replicas
 from tests.plugins.peer import Peer, peer
 from verniermq.cli import main
 from verniermq.client import Message, Producer, SendStatus
-from verniermq.kernel import Broker, PluginError, RequestCode, ResponseCode, parse_offset_message_id
+from verniermq.kernel import Broker, PluginError, RequestCode, ResponseCode, TopicConfig, parse_offset_message_id
 from verniermq.plugins.ha.command import ha
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.plugins.ha.identity import incarnation
@@ -549,3 +549,31 @@ async def test_a_replica_that_begins_to_follow_copies_the_tables_at_once(tmp_pat
         await replicas.start(other)
 
         await until(lambda: replicas.brokers[other].topics.find("orders") is not None)
+
+
+async def test_a_queue_that_a_topic_got_after_its_copy_is_shown_by_the_next_master(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path, plugins__ha__metadata_interval="1h") as replicas:
+        await replicas.start(1, 2, 3)
+        master = await replicas.master()
+        await replicas.all_in_sync()
+        broker = replicas.brokers[master]
+        broker.topics.put(TopicConfig("orders", 4, 4))
+        broker.topics.put(TopicConfig("smaller", 8, 8))
+        await broker.put(pending(topic="smaller", queue_id=7))
+        broker.topics.put(TopicConfig("smaller", 2, 2))
+        others = [number for number in (1, 2, 3) if number != master]
+        for other in others:
+            await replicas.stop(other)
+            await replicas.start(other)
+            await until(lambda other=other: replicas.brokers[other].topics.find("orders") is not None)  # type: ignore[misc]
+        await replicas.all_in_sync()
+        broker.topics.put(TopicConfig("orders", 8, 8))
+        await broker.put(pending(topic="orders", queue_id=6))
+
+        await replicas.stop(master)
+        topics = replicas.brokers[await replicas.master()].topics
+
+        found = topics.find("orders")
+        assert found is not None
+        assert (found.read_queues, found.write_queues) == (7, 4)
+        assert topics.find("smaller") == TopicConfig("smaller", 2, 2)
