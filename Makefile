@@ -12,7 +12,7 @@ PIP    := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 PINNED := constraints.txt
 FOLDERS := kernel protocol plugins client cli testing contrib
 # As long as all the other tests together.
-HALF   := tests/kernel tests/client tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
+HALF   := tests/kernel tests/client tests/cli tests/plugins/ha tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
 INTEROP_FOLDERS := $(patsubst %,tests/interop/%,allocate celery console filter grpc spark)
 
 .PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-folders interop-files interop-rust campaign repeats explore simulate bench kernel-size figures constraints clean
