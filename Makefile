@@ -13,9 +13,9 @@ PINNED := constraints.txt
 FOLDERS := kernel protocol plugins client cli testing contrib
 # As long as all the other tests together.
 HALF   := tests/kernel tests/client tests/cli tests/plugins/ha tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
-INTEROP_FOLDERS := $(patsubst %,tests/interop/%,allocate celery console filter grpc spark)
+INTEROP_HALF := $(patsubst %,tests/interop/%,allocate celery console filter grpc spark test_mqadmin.py test_spring.py test_store_both_ways.py)
 
-.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-folders interop-files interop-rust campaign repeats explore simulate bench kernel-size figures constraints clean
+.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-half interop-other interop-rust campaign repeats explore simulate bench kernel-size figures constraints clean
 
 help:            ## List the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,13 +63,13 @@ types: $(DEV) build/types/verniermq  ## Type-check alone
 # Most of these tests wait for other people's servers, so two run at a time. A server takes its time on a busy machine, and
 # a test's patience ends; a defect fails twice.
 interop: $(DEV) ## Drive a broker with the real Java, Go and Node clients
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target AGAIN=1 interop-folders interop-files
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target AGAIN=1 interop-half interop-other
 
-interop-folders: $(DEV)
-	@$(call TESTED,$(INTEROP_FOLDERS),interop-folders)
+interop-half: $(DEV)
+	@$(call TESTED,$(INTEROP_HALF),interop-half)
 
-interop-files: $(DEV)
-	@$(call TESTED,tests/interop --ignore=tests/interop/test_rust.py $(INTEROP_FOLDERS:%=--ignore=%),interop-files)
+interop-other: $(DEV)
+	@$(call TESTED,tests/interop --ignore=tests/interop/test_rust.py $(INTEROP_HALF:%=--ignore=%),interop-other)
 
 # Compiling the Rust client's crates takes as long as a third of the others' tests.
 interop-rust: $(DEV) ## Drive a broker with the Rust client (wants cargo, and minutes)
