@@ -45,6 +45,12 @@ mode_option = click.option(
 target_file_option = click.option(
     "--target-file", metavar="SIZE", callback=parse_target, help="About how large files shall be, such as 128MiB."
 )
+partition_by_option = click.option(
+    "--partition-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="dt, hour, value:MEMBER or a column such as tags; may be repeated.  [default: dt]",
+)
 key_option = click.option("--key", default="", help="With upsert: keys, property:NAME or value:member.")
 delete_tag_option = click.option(
     "--delete-tag", default="", help="With upsert: messages with this tag delete their key."
@@ -71,6 +77,7 @@ delete_tag_option = click.option(
 @mode_option
 @key_option
 @delete_tag_option
+@partition_by_option
 @target_file_option
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
@@ -81,8 +88,9 @@ delete_tag_option = click.option(
 @click.option("--no-tables", is_flag=True, help="Messages only, without the tables per topic and group.")
 def export(
     out: Path, name_server: str, form: str, topics: tuple[str, ...], catalog: str, namespace: str,
-    typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str, target_file: int | None,
-    continuous: bool, every: float, batch_rows: int, starting: str, group: str, skip_lost: bool, no_tables: bool,
+    typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str,
+    partition_by: tuple[str, ...], target_file: int | None, continuous: bool, every: float, batch_rows: int,
+    starting: str, group: str, skip_lost: bool, no_tables: bool,
 ) -> None:  # fmt: skip
     """Export topics to the folder OUT, every message exactly once, without Spark.
 
@@ -109,6 +117,7 @@ def export(
         mode=mode,
         key=key,
         delete_tag=delete_tag,
+        partition_by=partition_by,
         target_bytes=target_file,
     )
     with ExportProgress(Console()) as progress:

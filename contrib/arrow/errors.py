@@ -70,6 +70,11 @@ class FormatChanged(TableError):
         super().__init__(f"{out} has an export as {found}; to export as {wanted}, use another folder")
 
 
+class PartitionsChanged(TableError):
+    def __init__(self, out: object, found: str, wanted: str) -> None:
+        super().__init__(f"{out} has an export by {found}; to export by {wanted}, use another folder")
+
+
 class NoTableLibrary(TableError):
     def __init__(self, name: str, why: object) -> None:
         super().__init__(f"format {name} needs more packages: pip install 'verniermq[{name}]' ({why})")
@@ -88,6 +93,14 @@ class TableChanged(TableError):
         super().__init__(
             f"batch {batch} does not fit {table}: {text}. Nothing of the batch is in the table; mend the table or use "
             "another folder, and run the export again"
+        )
+
+
+class TooManyFolders(TableError):
+    def __init__(self, topic: str, batch: str, columns: str, most: int) -> None:
+        super().__init__(
+            f"batch {batch} has more than {most} folders of {topic} by {columns}: columns with so many values do not "
+            "suit --partition-by. Nothing of the batch is there; use other columns and another folder"
         )
 
 

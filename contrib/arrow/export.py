@@ -25,6 +25,7 @@ from verniermq.contrib.arrow.lock import ExportLock
 from verniermq.contrib.arrow.losses import skipped_between
 from verniermq.contrib.arrow.offsets import Offsets, Span
 from verniermq.contrib.arrow.options import ReadOptions
+from verniermq.contrib.arrow.partitions import Partitions
 from verniermq.contrib.arrow.plan import Plan, Reader, reader_of
 from verniermq.contrib.arrow.progress import BatchDone, ExportProgress
 from verniermq.contrib.arrow.schema import COLUMNS
@@ -77,6 +78,8 @@ class Export:
     """Whether a table has all messages, or with ``upsert`` the newest of each key."""
     key: str = ""
     delete_tag: str = ""
+    partition_by: tuple[str, ...] = ()
+    """Columns that the folders of a topic are by; the day, if there is none."""
     target_bytes: int | None = None
     """How large files shall be, about; ``None`` for as large as they become."""
 
@@ -96,6 +99,15 @@ class Export:
         key = UpsertKey(self.key, self.delete_tag, skip_keyless=self.on_error == "skip")
         key.check()
         return key
+
+    def partitions(self) -> Partitions:
+        """
+        Raises:
+            BadOption: there is no such column, or tables with a key have no partitions.
+        """
+        if self.partition_by and self.mode == "upsert":
+            raise BadOption("partition-by", ", ".join(self.partition_by), "nothing, with --mode upsert")
+        return Partitions.parse(self.partition_by, self.typed)
 
     def source_options(self) -> dict[str, str]:
         which = {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": EVERYTHING}
@@ -124,7 +136,8 @@ def run(export: Export, progress: ExportProgress) -> int:
     lock.take()
     try:
         clean(out)
-        table = table_format(export.format, out, export.catalog, export.namespace, export.upsert_key())
+        by = export.partitions()
+        table = table_format(export.format, out, export.catalog, export.namespace, export.upsert_key(), by)
         options = ReadOptions.parse(export.source_options(), streaming=True)
         cluster = Cluster(options.name_servers, options.retry_seconds)
         try:
@@ -200,7 +213,8 @@ class ExportJob:
 
         out = Path(self.export.out)
         target = self.export.target_bytes
-        files, errors = (BatchFiles(out, batch, self.table, part, target) for part in ("rows", "errors"))
+        by = self.export.partitions()
+        files, errors = (BatchFiles(out, batch, self.table, by, part, target) for part in ("rows", "errors"))
         reader = reader_of(self.options)
         try:
             for span in plan.between(batch.start, batch.end):

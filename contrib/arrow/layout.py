@@ -15,23 +15,22 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import date
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from verniermq.contrib.arrow.checkpoint import ExportBatch
-from verniermq.contrib.arrow.errors import TableChanged
+from verniermq.contrib.arrow.errors import TableChanged, TooManyFolders
+from verniermq.contrib.arrow.partitions import Partitions, Texts, escaped
 from verniermq.contrib.arrow.rows import RowFile, open_rows
 from verniermq.contrib.arrow.tables import TableFormat
 
 STAGING: Final = ".export-staging"
-NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-UNSAFE: Final = frozenset("\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32))))
+MOST_FOLDERS: Final = 500
+"""Of one topic in one batch: each has a file that is open, and a process may have 1,024."""
 
 
 @attrs.frozen
@@ -39,14 +38,10 @@ class DataFile:
     """A file of one batch, where readers find it."""
 
     topic: str
-    day: date | None
+    texts: Texts
+    """What the names of its folders say."""
     path: Path
     rows: int
-
-
-def escaped(value: str) -> str:
-    """A partition's value in the name of a folder, as Spark and Hive write it."""
-    return "".join(f"%{ord(char):02X}" if char in UNSAFE else char for char in value)
 
 
 def clean(out: Path) -> None:
@@ -57,32 +52,40 @@ def clean(out: Path) -> None:
 
 
 class BatchFiles:
-    """Writes the messages of one batch, by topic and day. Topics have to come one after the other."""
+    """Writes the messages of one batch, by topic and partition. Topics have to come one after the other."""
 
     def __init__(
-        self, out: Path, batch: ExportBatch, table: TableFormat, part: str = "rows", target_bytes: int | None = None
+        self,
+        out: Path,
+        batch: ExportBatch,
+        table: TableFormat,
+        partitions: Partitions,
+        part: str = "rows",
+        target_bytes: int | None = None,
     ) -> None:
         self._folder = out / "messages"
         self._staging = self._folder / f"{STAGING}-{batch.name}-{part}"
         self._batch = batch
         self._table = table
+        self._partitions = partitions
         self._topic = ""
         self._is_held = False
         self._folders: dict[str, str] = {}
         self._target = target_bytes
         """A file that is as large is followed by another."""
         self._parts: Counter[str] = Counter()
-        self._open: dict[date | None, tuple[Path, RowFile]] = {}
+        self._open: dict[Texts, tuple[Path, RowFile]] = {}
         self._done: list[DataFile] = []
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def write(self, topic: str, rows: pa.RecordBatch) -> None:
-        """Rows of one topic, with the column ``storeTimestamp``, which says the day.
+        """Rows of one topic, with the columns that say where they belong.
 
         Nothing is done for a topic whose table has this batch already.
 
         Raises:
             TableChanged: the table is of another topic.
+            TooManyFolders: a column has too many values to have a folder for each.
         """
         if topic != self._topic:
             self._close_files()
@@ -93,19 +96,21 @@ class BatchFiles:
             self._is_held = self._table.holds(topic, self._batch)
         if self._is_held:
             return
-        for day, some in _by_day(rows):
-            if day not in self._open:
+        for texts, some in self._partitions.split(self._partitions.with_members(rows)):
+            if texts not in self._open:
+                if len(self._open) == MOST_FOLDERS:
+                    raise TooManyFolders(topic, self._batch.name, self._partitions.text, MOST_FOLDERS)
                 name = escaped(self._table.folder(topic))
-                folder = f"topic={name}/dt={NO_VALUE if day is None else day.isoformat()}/batch={self._batch.name}"
+                folder = f"topic={name}/{self._partitions.folder(texts)}/batch={self._batch.name}"
                 (self._staging / folder).mkdir(parents=True, exist_ok=True)
                 path = Path(folder, f"part-{self._parts[folder]:05}.{self._table.suffix}")
                 self._parts[folder] += 1
-                self._open[day] = path, open_rows(self._staging / path, some.schema)
-            path, file = self._open[day]
+                self._open[texts] = path, open_rows(self._staging / path, some.schema)
+            path, file = self._open[texts]
             file.write(some)
             if self._target is not None and file.size >= self._target:
-                del self._open[day]
-                self._done.append(DataFile(self._topic, day, self._folder / path, file.close()))
+                del self._open[texts]
+                self._done.append(DataFile(self._topic, texts, self._folder / path, file.close()))
 
     def publish(self) -> list[DataFile]:
         """Move the files to where readers look; those of an earlier try go."""
@@ -122,8 +127,8 @@ class BatchFiles:
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def _close_files(self) -> None:
-        for day, (path, file) in self._open.items():
-            self._done.append(DataFile(self._topic, day, self._folder / path, file.close()))
+        for texts, (path, file) in self._open.items():
+            self._done.append(DataFile(self._topic, texts, self._folder / path, file.close()))
         self._open.clear()
 
 
@@ -157,15 +162,3 @@ def remove_files(files: Sequence[DataFile]) -> None:
         file.path.unlink(missing_ok=True)
     for folder in {file.path.parent for file in files}:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]]:
-    """The rows of each day (UTC); mostly there is one."""
-    days: Any = pc.cast(pc.floor_temporal(rows.column("storeTimestamp"), unit="day"), pa.date32())
-    different = pc.unique(days).to_pylist()
-    if len(different) == 1:
-        yield different[0], rows
-        return
-    for day in different:
-        passing = pc.is_null(days) if day is None else pc.equal(days, pa.scalar(day, pa.date32()))
-        yield day, rows.filter(passing)

@@ -10,7 +10,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -22,7 +21,8 @@ from verniermq.contrib.arrow.cluster import Cluster
 from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.arrow.export import CLUSTER_PATIENCE
 from verniermq.contrib.arrow.figures import MEASURED, TopicFigures, group_rows, groups_table
-from verniermq.contrib.arrow.layout import NO_VALUE, DataFile, write_table
+from verniermq.contrib.arrow.layout import DataFile, write_table
+from verniermq.contrib.arrow.partitions import DAY, EMPTY, HOUR, STORED, Partition, Partitions
 from verniermq.contrib.arrow.rows import ALL_DIFFERENT
 from verniermq.contrib.arrow.tables import PlainFiles, TableFormat
 from verniermq.contrib.arrow.values import ERRORS
@@ -56,7 +56,12 @@ class FileCount:
 
 
 def write_messages(
-    rows: DataFrame, out: str, batch: str, folder: Column | None = None, files: FileCount | None = None
+    rows: DataFrame,
+    out: str,
+    batch: str,
+    folder: Column | None = None,
+    files: FileCount | None = None,
+    partitions: Partitions | None = None,
 ) -> None:
     """Write the messages of one batch; what an earlier try of the same batch wrote is replaced.
 
@@ -67,18 +72,50 @@ def write_messages(
     files = files or FileCount()
     if folder is not None:
         rows = rows.withColumn("topic", folder)
+    by = partitions or Partitions()
+    rows = rows.withColumns(members_of(rows, by))
+    columns = {column.name: texts_of(rows, column) for column in by.columns}
     (
         rows.coalesce(files.tasks or rows.sparkSession.sparkContext.defaultParallelism)
-        .withColumn("dt", f.to_date("storeTimestamp"))
+        .withColumns(columns)
         .withColumn("batch", f.lit(batch))
         .write.mode("overwrite")
         .option("partitionOverwriteMode", "dynamic")
         .option("compression", "zstd")
         .option("maxRecordsPerFile", str(files.rows))
         .options(**{f"parquet.enable.dictionary#{name}": "false" for name in ALL_DIFFERENT})
-        .partitionBy("topic", "dt", "batch")
+        .partitionBy("topic", *columns, "batch")
         .parquet(f"{out}/messages")
     )
+
+
+def members_of(rows: DataFrame, partitions: Partitions) -> dict[str, Column]:
+    """A column for each member of typed values that the rows have, and that is among the partitions."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    found = {}
+    for column in partitions.columns:
+        kind: object = rows.schema
+        for name in column.path if column.is_member else ():
+            kind = kind[name].dataType if isinstance(kind, StructType) and name in kind.names else None
+        if column.is_member and kind is not None:
+            found[column.source] = f.col(".".join(f"`{name}`" for name in column.path))
+    return found
+
+
+def texts_of(rows: DataFrame, column: Partition) -> Column:
+    """What the name of a row's folder says; see ``Partition.texts``."""
+    from pyspark.sql import functions as f
+
+    if column.column == DAY:
+        return f.to_date(STORED)
+    if column.column == HOUR:
+        return f.date_format(STORED, "yyyy-MM-dd-HH")
+    if column.source not in rows.columns:
+        return f.lit(None).cast("string")
+    text = f.col(f"`{column.source}`").cast("string")
+    return f.when(text == "", EMPTY).otherwise(text)
 
 
 @attrs.frozen
@@ -88,7 +125,9 @@ class WrittenBatch:
     files: tuple[DataFile, ...]
 
     @classmethod
-    def find(cls, out: Path, batch: str, table: TableFormat, topics: Iterable[str]) -> WrittenBatch:
+    def find(
+        cls, out: Path, batch: str, table: TableFormat, topics: Iterable[str], partitions: Partitions
+    ) -> WrittenBatch:
         """
         :param topics: those that the batch may have
         """
@@ -96,10 +135,11 @@ class WrittenBatch:
 
         names = {table.folder(topic): topic for topic in topics}
         files = []
-        for path in sorted((out / "messages").glob(f"topic=*/dt=*/batch={batch}/*.parquet")):
-            folder, day = (unquote(part.partition("=")[2]) for part in path.parts[-4:-2])
-            of = None if day == NO_VALUE else date.fromisoformat(day)
-            files.append(DataFile(names.get(folder, folder), of, path, pq.read_metadata(path).num_rows))
+        levels = len(partitions.columns)
+        for path in sorted((out / "messages").glob(f"topic=*/{'*/' * levels}batch={batch}/*.parquet")):
+            folder = unquote(path.parts[-3 - levels].partition("=")[2])
+            texts = partitions.texts_of(path.parents[1])
+            files.append(DataFile(names.get(folder, folder), texts, path, pq.read_metadata(path).num_rows))
         return cls(tuple(files))
 
     def row_bytes(self) -> float:
@@ -133,6 +173,7 @@ class BatchWriter:
     def __init__(self, export: SparkExport, table: TableFormat) -> None:
         self._export = export
         self._table = table
+        self._partitions = export.partitions()
         self._query_id = ""
         self._is_started = threading.Event()
         self.found: dict[int, Counter[tuple[str, int]]] = {}
@@ -169,7 +210,7 @@ class BatchWriter:
             topics += [topic + ERRORS for topic in self._export.typed]
         else:
             self._write_stream(rows, topics, batch, out)
-        written = WrittenBatch.find(out, batch.name, self._table, topics)
+        written = WrittenBatch.find(out, batch.name, self._table, topics, self._partitions)
         self._row_bytes = written.row_bytes() or self._row_bytes
         # Before the tables' commits: a merge leaves no files of a batch.
         figures = written.figures() if self._export.tables else TopicFigures()
@@ -196,13 +237,13 @@ class BatchWriter:
         messages = sum(stop - batch.start.get(queue, 0) for queue, stop in batch.end.items())
         most = rows.sparkSession.sparkContext.defaultParallelism
         files = FileCount.for_target(self._export.target_bytes, self._row_bytes, messages, most)
-        write_messages(rows, str(out), batch.name, folder, files)
+        write_messages(rows, str(out), batch.name, folder, files, self._partitions)
 
     def _write_elsewhere(self, rows: DataFrame, batch: str) -> None:
         out = self._export.out.rstrip("/")
-        write_messages(rows, out, batch)
+        write_messages(rows, out, batch, partitions=self._partitions)
         if self._export.tables:
-            counts = write_topics(rows.sparkSession, out, batch)
+            counts = write_topics(rows.sparkSession, out, batch, len(self._partitions.columns))
             write_groups(rows.sparkSession, out, batch, self._groups(counts))
 
     def _groups(self, counts: dict[str, int]) -> list[dict[str, object]]:

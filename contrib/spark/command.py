@@ -17,6 +17,7 @@ from verniermq.contrib.arrow.command import (
     key_option,
     mode_option,
     on_error_option,
+    partition_by_option,
     target_file_option,
     typed_option,
     typed_topics,
@@ -68,6 +69,7 @@ def spark() -> None:
 @mode_option
 @key_option
 @delete_tag_option
+@partition_by_option
 @target_file_option
 @click.option("--continuous", is_flag=True, help="Go on as messages come, until interrupted.")
 @click.option("--every", default=10.0, show_default=True, help="With --continuous: seconds between batches.")
@@ -80,8 +82,8 @@ def spark() -> None:
 def export(
     out: str, name_server: str, master: str | None, conf: tuple[str, ...], form: str, topics: tuple[str, ...],
     catalog: str, namespace: str, typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str,
-    target_file: int | None, continuous: bool, every: float, batch_rows: int, starting: str, group: str,
-    checkpoint: str, skip_lost: bool, no_tables: bool,
+    partition_by: tuple[str, ...], target_file: int | None, continuous: bool, every: float, batch_rows: int,
+    starting: str, group: str, checkpoint: str, skip_lost: bool, no_tables: bool,
 ) -> None:  # fmt: skip
     """Export topics to OUT as Parquet files or tables, every message exactly once.
 
@@ -112,6 +114,7 @@ def export(
         mode=mode,
         key=key,
         delete_tag=delete_tag,
+        partition_by=partition_by,
         target_bytes=target_file,
     )
     with ExportProgress(Console(), "starting Spark …") as progress:

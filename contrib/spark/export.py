@@ -144,7 +144,7 @@ def table_of(export: SparkExport) -> TableFormat:
         if key is not None:
             raise BadOption("mode", export.mode, "a folder that this machine sees, for OUT")
         return PlainFiles("parquet")
-    return table_format(export.format, export.local_out, export.catalog, export.namespace, key)
+    return table_format(export.format, export.local_out, export.catalog, export.namespace, key, export.partitions())
 
 
 def from_the_first(export: SparkExport) -> SparkExport:
@@ -194,10 +194,11 @@ class Losses:
         if counted is not None:
             found = counted
         elif self.export.local_out is None:
-            found = counts_in(self.spark, self.export.out.rstrip("/"), batch)
+            found = counts_in(self.spark, self.export.out.rstrip("/"), batch, len(self.export.partitions().columns))
         else:
             topics = {queue.topic for queue in end}
-            found = WrittenBatch.find(self.export.local_out, batch, table_of(self.export), topics).counts()
+            by = self.export.partitions()
+            found = WrittenBatch.find(self.export.local_out, batch, table_of(self.export), topics, by).counts()
         for skipped in skipped_between(start or self.first, end, found):
             progress.skipped(skipped)
 

@@ -15,32 +15,35 @@ GROUP_COLUMNS: Final = (
 )
 
 
-def written(spark: SparkSession, out: str, batch: str) -> DataFrame | None:
-    """The messages of one batch as they were written; ``None`` if it had none, for then it has no folder."""
+def written(spark: SparkSession, out: str, batch: str, levels: int) -> DataFrame | None:
+    """The messages of one batch as they were written; ``None`` if it had none, for then it has no folder.
+
+    :param levels: of folders between a topic's and a batch's
+    """
     from pyspark.errors import AnalysisException
 
     try:
         return (
             spark.read.option("basePath", f"{out}/messages")
             .option("recursiveFileLookup", "false")
-            .parquet(f"{out}/messages/topic=*/dt=*/batch={batch}")
+            .parquet(f"{out}/messages/topic=*/{'*/' * levels}batch={batch}")
         )
     except AnalysisException:
         return None
 
 
-def counts_in(spark: SparkSession, out: str, batch: str) -> dict[tuple[str, int], int]:
+def counts_in(spark: SparkSession, out: str, batch: str, levels: int) -> dict[tuple[str, int], int]:
     """How many rows a batch has of which topic and queue."""
-    rows = written(spark, out, batch)
+    rows = written(spark, out, batch, levels)
     counts = [] if rows is None else rows.groupBy("topic", "queueId").count().collect()
     return {(row["topic"], row["queueId"]): row["count"] for row in counts}
 
 
-def write_topics(spark: SparkSession, out: str, batch: str) -> dict[str, int]:
+def write_topics(spark: SparkSession, out: str, batch: str, levels: int) -> dict[str, int]:
     """The table ``topics`` of one batch; returns how many messages each topic got."""
     from pyspark.sql import functions as f
 
-    messages = written(spark, out, batch)
+    messages = written(spark, out, batch, levels)
     if messages is None:
         return {}
     delay = f.unix_millis("storeTimestamp") - f.unix_millis("bornTimestamp")

@@ -78,7 +78,8 @@ class TypedBatch:
         if self.table.holds(topic, self.batch):
             rows.write.format("noop").mode("overwrite").save()
         else:
-            write_messages(rows, self.export.out, self.batch.name, f.lit(self.table.folder(topic)))
+            folder, by = f.lit(self.table.folder(topic)), self.export.partitions()
+            write_messages(rows, self.export.out, self.batch.name, folder, partitions=by)
 
     def _rows(self, queues: Sequence[MessageQueue], more: dict[str, str]) -> DataFrame:
         start = {queue: self.batch.start.get(queue, EARLIEST) for queue in queues}

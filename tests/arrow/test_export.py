@@ -24,6 +24,7 @@ from verniermq.contrib.arrow import layout
 from verniermq.contrib.arrow.checkpoint import BadCheckpoint, ExportCheckpoint
 from verniermq.contrib.arrow.errors import BadOption, DataLost, FormatChanged, TableChanged
 from verniermq.contrib.arrow.export import Export, ExportJob, run
+from verniermq.contrib.arrow.partitions import escaped
 from verniermq.contrib.arrow.progress import ExportProgress
 from verniermq.contrib.arrow.tables import table_name
 from verniermq.contrib.arrow.tables.delta import DeltaTables
@@ -47,7 +48,7 @@ def bodies_in(out: Path, form: str, topic: str) -> list[bytes]:
         table = pyarrow.dataset.dataset(out / "messages", partitioning="hive").to_table()
         rows = [row["body"] for row in table.to_pylist() if row["topic"] == topic]
     elif form == "jsonl":
-        files = (out / "messages").glob(f"topic={layout.escaped(topic)}/dt=*/batch=*/*.jsonl")
+        files = (out / "messages").glob(f"topic={escaped(topic)}/dt=*/batch=*/*.jsonl")
         rows = [orjson.loads(line)["body"].encode() for file in files for line in file.read_bytes().splitlines()]
     elif form == "delta":
         reader = DeltaTable(out / "messages" / f"topic={table_name(topic)}").to_pyarrow_table()
@@ -209,7 +210,7 @@ def test_files_are_as_spark_writes_them(producing: Producing, topic: str, source
     metadata = pq.read_metadata(file)
     kinds = {metadata.row_group(0).column(at).compression for at in range(metadata.num_columns)}
     assert kinds == {"ZSTD"}
-    assert layout.escaped("%DLQ%a/b") == "%25DLQ%25a%2Fb"
+    assert escaped("%DLQ%a/b") == "%25DLQ%25a%2Fb"
     assert table_name("%DLQ%a") == "a__dlq"
 
 

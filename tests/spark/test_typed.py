@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 
 from tests.arrow.producing import Producing
+from tests.arrow.test_partitions import REGIONS, typed_orders
 from tests.arrow.test_values import AVRO, avro, descriptors, order_message, registry
 from tests.spark.conftest import Source
 from tests.spark.test_export import parquet
@@ -205,3 +210,41 @@ def test_bodies_that_do_not_fit_are_skipped_or_stop_the_export_as_told(
     assert {row["topic"] for row in kept} == {topic}
     assert other.exit_code == 0, other.output
     assert {row["topic"] for row in parquet(tmp_path / "other" / "messages")} == {f"{topic}__errors"}
+
+
+@pytest.mark.parametrize("form", ["parquet", "iceberg", "delta"])
+def test_partitions_are_those_of_an_export_without_spark(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path, form: str
+) -> None:
+    typed = ["--typed", typed_orders(producing, topic, tmp_path), "--topic", topic, "--format", form]
+    columns = ["--partition-by", "value:at.region", "--partition-by", "tags", "--partition-by", "hour"]
+    arguments = ["--namesrv", source()["nameServer"], *typed, *columns]
+    small, large = tmp_path / "small", tmp_path / "large"
+
+    alone = CliRunner().invoke(main, ["export", str(small), *arguments])
+    first = CliRunner().invoke(main, ["spark", "export", str(large), *arguments])
+    producing.send(topic, b'{"id": 3, "at": {"region": "north"}}', TAGS="sale")
+    second = CliRunner().invoke(main, ["spark", "export", str(small), *arguments])
+    other = CliRunner().invoke(main, ["spark", "export", str(small), *arguments, "--partition-by", "queueId"])
+
+    assert (alone.exit_code, first.exit_code, second.exit_code) == (0, 0, 0), alone.output + first.output
+    assert "has an export by value:at.region, tags, hour" in f"{other.output}{other.exception}"
+
+    def layout(out: Path) -> dict[tuple[str, ...], pa.Schema]:
+        files = (out / "messages").glob("topic=*/by_value_at_region=*/by_tags=*/hour=*/batch=*-0/*.parquet")
+        return {path.relative_to(out / "messages").parts[:4]: pq.read_schema(path).remove_metadata() for path in files}
+
+    assert layout(small) == layout(large)
+    assert len(layout(small)) == 6
+    if form == "iceberg":
+        table = open_catalog(small).load_table(("mq", topic))
+        assert len(list(table.scan(row_filter="value_at_region = 'north'").plan_files())) == 2
+        rows = table.scan().to_arrow()
+    elif form == "delta":
+        rows = DeltaTable(small / "messages" / f"topic={topic}").to_pyarrow_table()
+    else:
+        rows = pyarrow.dataset.dataset(small / "messages" / f"topic={topic}", partitioning="hive").to_table()
+    found = [(row["value"]["id"], row["value_at_region"], row["tags"]) for row in rows.to_pylist()]
+    assert sorted(found, key=str) == sorted(
+        [*((1, region, "sale") for region in REGIONS), (2, None, "refund"), (3, "north", "sale")], key=str
+    )

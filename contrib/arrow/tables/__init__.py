@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from verniermq.contrib.arrow.checkpoint import ExportBatch
-from verniermq.contrib.arrow.errors import BadFormat, FormatChanged, NoTableLibrary
+from verniermq.contrib.arrow.errors import BadFormat, FormatChanged, NoTableLibrary, PartitionsChanged
+from verniermq.contrib.arrow.partitions import Partitions
 from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ NOTE: Final = "_format"
 """A file that says of which format an export is."""
 MODE_NOTE: Final = "_mode"
 """One that says by which key its tables are, if they have one row for each."""
+PARTITIONS_NOTE: Final = "_partitions"
+"""One that says by which columns its folders are, if not by day alone."""
 
 
 class TableFormat(Protocol):
@@ -63,14 +66,21 @@ class PlainFiles:
 
 
 def table_format(
-    name: str, out: Path, catalog: str = "", namespace: str = "mq", key: UpsertKey | None = None
+    name: str,
+    out: Path,
+    catalog: str = "",
+    namespace: str = "mq",
+    key: UpsertKey | None = None,
+    partitions: Partitions | None = None,
 ) -> TableFormat:
     """
     :param key: of a table with one row for each key
+    :param partitions: by what its files are in folders; by day, if it is not told
 
     Raises:
         BadFormat: there is no such format, or it has no keys.
         FormatChanged: the folder has an export of another one.
+        PartitionsChanged: the folder has an export by other columns.
         NoTableLibrary: what it needs is not installed.
     """
     if name not in FORMATS:
@@ -82,6 +92,8 @@ def table_format(
         before = "append" if (out / "_checkpoint" / "offsets").is_dir() else ""
         mode = "append" if key is None else f"upsert by {key.text}"
         _note(out / MODE_NOTE, before or mode, mode)
+    by = partitions or Partitions()
+    note_partitions(out, by)
     if name in ("parquet", "jsonl"):
         return PlainFiles("zstd.parquet" if name == "parquet" else "jsonl")
     try:
@@ -90,14 +102,14 @@ def table_format(
             from verniermq.contrib.arrow.tables.icebergupserts import IcebergUpserts
 
             if key is not None:
-                return IcebergUpserts(out, catalog, namespace, key)
-            return IcebergTables(out, catalog, namespace)
+                return IcebergUpserts(out, catalog, namespace, by, key)
+            return IcebergTables(out, catalog, namespace, by)
         from verniermq.contrib.arrow.tables.delta import DeltaTables
         from verniermq.contrib.arrow.tables.deltaupserts import DeltaUpserts
 
         if key is not None:
-            return DeltaUpserts(out, key)
-        return DeltaTables(out)
+            return DeltaUpserts(out, by, key)
+        return DeltaTables(out, by)
     except ImportError as error:
         raise NoTableLibrary(name, error) from error
 
@@ -110,6 +122,16 @@ def _note(path: Path, at_first: str, name: str) -> None:
     found = path.read_text().strip()
     if found != name:
         raise FormatChanged(path.parent, found, name)
+
+
+def note_partitions(out: Path, by: Partitions) -> None:
+    """Note by which columns an export is, and see that it is still by the same. Without a note it is by day."""
+    path, usual = out / PARTITIONS_NOTE, Partitions().text
+    if by.text != usual and not path.exists() and not (out / "_checkpoint" / "offsets").is_dir():
+        path.write_text(by.text)
+    found = path.read_text().strip() if path.exists() else usual
+    if found != by.text:
+        raise PartitionsChanged(out, found, by.text)
 
 
 def table_name(topic: str) -> str:

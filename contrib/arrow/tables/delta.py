@@ -20,16 +20,16 @@ from verniermq.contrib.arrow.checkpoint import ExportBatch
 from verniermq.contrib.arrow.errors import TableChanged
 from verniermq.contrib.arrow.layout import DataFile
 from verniermq.contrib.arrow.offsets import as_json
+from verniermq.contrib.arrow.partitions import DAY, Partitions
 from verniermq.contrib.arrow.tables import table_name
-
-PARTITION = "dt"
 
 
 class DeltaTables:
     suffix = "zstd.parquet"
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, partitions: Partitions) -> None:
         self._folder = out / "messages"
+        self._partitions = partitions
 
     def folder(self, topic: str) -> str:
         return table_name(topic)
@@ -52,21 +52,23 @@ class DeltaTables:
             return
         path = self.path(topic)
         properties = commit_properties(topic, batch)
-        actions = [_added(path, file) for file in files]
+        names = [column.name for column in self._partitions.columns]
+        actions = [_added(path, file, self._partitions) for file in files]
         written = pq.read_schema(files[0].path)
-        schema = Schema.from_arrow(written.remove_metadata().append(pa.field(PARTITION, pa.date32())))
+        added = [pa.field(name, pa.date32() if name == DAY else pa.string()) for name in names]
+        schema = Schema.from_arrow(pa.schema([*written.remove_metadata(), *added]))
         try:
             if (path / "_delta_log").is_dir():
                 _grow(DeltaTable(path), schema)
                 DeltaTable(path).create_write_transaction(
-                    list(actions), "append", schema, PARTITION, commit_properties=properties
+                    list(actions), "append", schema, names, commit_properties=properties
                 )
             else:
                 create_table_with_add_actions(
                     str(path),
                     schema,
                     actions,
-                    partition_by=[PARTITION],
+                    partition_by=names,
                     name=topic,
                     commit_properties=commit_properties(topic, batch),
                 )
@@ -98,12 +100,12 @@ def _grow(table: DeltaTable, wanted: Schema) -> None:
         table.alter.add_columns(list(wanted.fields))
 
 
-def _added(table: Path, file: DataFile) -> AddAction:
+def _added(table: Path, file: DataFile, partitions: Partitions) -> AddAction:
     about = file.path.stat()
     return AddAction(
         path=file.path.relative_to(table).as_posix(),
         size=about.st_size,
-        partition_values={PARTITION: None if file.day is None else file.day.isoformat()},
+        partition_values=dict(zip((column.name for column in partitions.columns), file.texts, strict=True)),
         modification_time=int(about.st_mtime * 1000),
         data_change=True,
         stats=json.dumps({"numRecords": file.rows}),

@@ -11,14 +11,15 @@ from deltalake.exceptions import DeltaError
 from verniermq.contrib.arrow.checkpoint import ExportBatch
 from verniermq.contrib.arrow.errors import TableChanged
 from verniermq.contrib.arrow.layout import DataFile, remove_files
+from verniermq.contrib.arrow.partitions import Partitions
 from verniermq.contrib.arrow.tables.delta import DeltaTables, commit_properties
 from verniermq.contrib.arrow.upserts import DELETED, KEY, UpsertKey
 from verniermq.contrib.arrow.values import ERRORS
 
 
 class DeltaUpserts(DeltaTables):
-    def __init__(self, out: Path, key: UpsertKey) -> None:
-        super().__init__(out)
+    def __init__(self, out: Path, partitions: Partitions, key: UpsertKey) -> None:
+        super().__init__(out, partitions)
         self._key = key
 
     def commit(self, topic: str, batch: ExportBatch, files: Sequence[DataFile]) -> None:

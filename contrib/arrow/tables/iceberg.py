@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,16 +18,22 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
 from pyiceberg.table import Table
-from pyiceberg.transforms import DayTransform
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 
 from verniermq.contrib.arrow.checkpoint import ExportBatch
 from verniermq.contrib.arrow.errors import TableChanged
 from verniermq.contrib.arrow.layout import DataFile
 from verniermq.contrib.arrow.offsets import as_json
+from verniermq.contrib.arrow.partitions import DAY, HOUR, Partitions
 from verniermq.contrib.arrow.tables import table_name
 
 TOPIC: Final = "verniermq.topic"
 """A property of a table: what it is of."""
+TRANSFORMS: Final[dict[str, tuple[Transform[Any, Any], str]]] = {
+    DAY: (DayTransform(), "storeDay"),
+    HOUR: (HourTransform(), "storeHour"),
+}
+"""Partition → what Iceberg makes of the time at which a message was stored, and how it is called."""
 ATTEMPTS: Final = 5
 """Somebody else may commit at the same time; then the newest table is taken, and it is tried again."""
 
@@ -35,7 +41,8 @@ ATTEMPTS: Final = 5
 class IcebergTables:
     suffix = "zstd.parquet"
 
-    def __init__(self, out: Path, catalog: str, namespace: str) -> None:
+    def __init__(self, out: Path, catalog: str, namespace: str, partitions: Partitions) -> None:
+        self._partitions = partitions
         self._metadata = out / "iceberg"
         self._namespace = namespace
         self._catalog: Catalog = load_catalog(catalog) if catalog else open_catalog(out)
@@ -53,7 +60,7 @@ class IcebergTables:
 
     def commit(self, topic: str, batch: ExportBatch, files: Sequence[DataFile]) -> None:
         for attempt in range(ATTEMPTS):
-            table = self._table(topic) or self._create_for(topic, _nullable(files[0]))
+            table = self._table(topic) or self._create_for(topic, _nullable(files[0]), self._partitions)
             if holds_batch(table, batch):
                 return
             missing = set(_nullable(files[0]).names) - set(table.schema().as_arrow().names) - {"value"}
@@ -78,15 +85,20 @@ class IcebergTables:
         except NoSuchTableError:
             return None
 
-    def _create_for(self, topic: str, schema: pa.Schema, *, by_day: bool = True) -> Table:
+    def _create_for(self, topic: str, schema: pa.Schema, partitions: Partitions) -> Table:
         """A table for files with these columns. Every column may be null: a later batch may lack it."""
         location = address(self._metadata / self._namespace / table_name(topic))
-        with self._catalog.create_table_transaction(
-            self._name(topic), schema, location, properties={TOPIC: topic}
-        ) as transaction:
-            if by_day:
-                with transaction.update_spec() as spec:
-                    spec.add_field("storeTimestamp", DayTransform(), "storeDay")
+        with (
+            self._catalog.create_table_transaction(
+                self._name(topic), schema, location, properties={TOPIC: topic}
+            ) as transaction,
+            transaction.update_spec() as spec,
+        ):
+            for column in partitions.columns:
+                # The table of errors lacks most columns, and one without types all members of values.
+                if column.source in schema.names:
+                    transform, name = TRANSFORMS.get(column.column, (IdentityTransform(), column.name))
+                    spec.add_field(column.source, transform, name)
         return self._catalog.load_table(self._name(topic))
 
 

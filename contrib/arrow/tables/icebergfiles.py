@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from verniermq.contrib.arrow.errors import TableChanged
-from verniermq.contrib.arrow.layout import NO_VALUE
+from verniermq.contrib.arrow.partitions import DAY, NO_VALUE
 from verniermq.contrib.arrow.rows import ParquetRows
 from verniermq.contrib.arrow.tables.iceberg import address
 
@@ -26,7 +26,7 @@ FEWEST: Final = 2
 
 
 def merge_files(table: Table, target_bytes: int, folder: Path) -> tuple[int, int]:
-    """Put the small files of each day together; return how many there were, and how many there are instead.
+    """Put the small files of each partition together; return how many there were, and how many there are instead.
 
     Raises:
         TableChanged: somebody else changed the table again and again.
@@ -62,12 +62,12 @@ def _paths(table: Table) -> set[str]:
 
 
 def _groups(table: Table, target_bytes: int) -> Iterator[list[DataFile]]:
-    """Files of one day each that are as large as the target together."""
-    by_day: dict[Any, list[DataFile]] = defaultdict(list)
+    """Files of one partition each that are as large as the target together."""
+    by_partition: dict[Any, list[DataFile]] = defaultdict(list)
     for task in table.scan().plan_files():
         if task.file.file_size_in_bytes < target_bytes and not task.delete_files:
-            by_day[tuple(task.file.partition[at] for at in range(len(task.file.partition)))].append(task.file)
-    for files in by_day.values():
+            by_partition[tuple(task.file.partition[at] for at in range(len(task.file.partition)))].append(task.file)
+    for files in by_partition.values():
         group: list[DataFile] = []
         for file in sorted(files, key=lambda file: file.file_path):
             if group and sum(one.file_size_in_bytes for one in group) + file.file_size_in_bytes > target_bytes:
@@ -82,8 +82,10 @@ def _groups(table: Table, target_bytes: int) -> Iterator[list[DataFile]]:
 def _written(table: Table, group: list[DataFile], folder: Path) -> Path:
     """One file with the rows of several, in columns as the table has them now."""
     schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    day = next((part for part in Path(group[0].file_path).parts if part.startswith("dt=")), f"dt={NO_VALUE}")
-    path = folder / day / f"compacted-{uuid.uuid4()}" / "part-00000.zstd.parquet"
+    beside = Path(group[0].file_path.removeprefix("file://")).parents[1]
+    # Tables with a key have their files elsewhere, and no partitions.
+    place = beside if beside.is_relative_to(folder) else folder / f"{DAY}={NO_VALUE}"
+    path = place / f"compacted-{uuid.uuid4()}" / "part-00000.zstd.parquet"
     path.parent.mkdir(parents=True)
     paths = [file.file_path.removeprefix("file://") for file in group]
     rows = ParquetRows(path, schema)

@@ -15,14 +15,15 @@ from pyiceberg.table import Table
 from verniermq.contrib.arrow.checkpoint import ExportBatch
 from verniermq.contrib.arrow.errors import TableChanged
 from verniermq.contrib.arrow.layout import DataFile, remove_files
+from verniermq.contrib.arrow.partitions import Partitions
 from verniermq.contrib.arrow.tables.iceberg import ATTEMPTS, IcebergTables, about, holds_batch, property_of
 from verniermq.contrib.arrow.upserts import DELETED, KEY, UpsertKey
 from verniermq.contrib.arrow.values import ERRORS
 
 
 class IcebergUpserts(IcebergTables):
-    def __init__(self, out: Path, catalog: str, namespace: str, key: UpsertKey) -> None:
-        super().__init__(out, catalog, namespace)
+    def __init__(self, out: Path, catalog: str, namespace: str, partitions: Partitions, key: UpsertKey) -> None:
+        super().__init__(out, catalog, namespace, partitions)
         self._key = key
 
     def commit(self, topic: str, batch: ExportBatch, files: Sequence[DataFile]) -> None:
@@ -38,7 +39,7 @@ class IcebergUpserts(IcebergTables):
         live = rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED]).replace_schema_metadata()
         live = live.cast(pa.schema([field.with_nullable(True) for field in live.schema]))
         for attempt in range(ATTEMPTS):
-            table = self._table(topic) or self._create_for(topic, live.schema, by_day=False)
+            table = self._table(topic) or self._create_for(topic, live.schema, Partitions(()))
             if holds_batch(table, batch):
                 return
             try:
