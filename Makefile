@@ -81,7 +81,7 @@ KINDS   ?= all
 campaign: $(DEV) ## Kill, fill, damage and attack brokers (MINUTES=10 KINDS=kill,disk SEED=7)
 	@$(BIN)/python -m tests.campaign --minutes $(MINUTES) --kinds $(KINDS) $(SEED:%=--seed %)
 
-# bench/results/repeats.json tells how often each of them ran; the next call goes on from there.
+# bench/results/repeats.json tells how often each of them ran; the next call goes on from there. They wait more than they work: four at a time.
 repeats: $(DEV) ## Run the tests that use threads, processes or clocks 100 times (MINUTES=60 ONLY=tests/client)
 	@nice -n 19 $(BIN)/python -m tests.repeats --minutes $(MINUTES) $(ONLY:%=--only %)
 

@@ -1,13 +1,14 @@
 """``python -m tests.repeats``: run the timed tests again and again, and keep a record from which the next run goes on.
 
-The record has a line per file: how often its tests ran since the file changed, in how many seconds, at which commit and
-day last, and which failed. Failures of an earlier content stay, so that the record tells what was mended. The file with
-the least seconds to go comes first.
+The record has a line per test: how often it ran since its source changed, in how many seconds, at which commit and day
+last, and how often it failed at which commit. Failures of an earlier source stay: the record tells what was mended.
+
+A session is a process that runs tests of one file several times; what they share, as a broker beside them, starts once.
+Several sessions go on at a time, since most of these tests wait. What costs the least to finish comes first.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -16,27 +17,36 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as xml
-from collections import Counter
+from collections import Counter, defaultdict
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
+from attrs import frozen
 
 from tests.repeats.timed import ROOT, timed_tests
 
 RECORD: Final = ROOT / "bench" / "results" / "repeats.json"
-TIMES: Final = 10
-"""Runs of each test in one session, at most; so many tests that it is rather 100 runs together have fewer."""
+SESSION: Final = 90.0
+"""Seconds that a session shall take, by what its tests took before; one that never ran is run once."""
+SLOW: Final = 5.0
+"""A test that takes so many seconds has sessions of its own, so that others of its file need not wait for it."""
 FRESH: Final = frozenset({"tests/adapters/test_django.py", "tests/celery/test_worker.py"})
 """They move the time of a broker that the session shares, and wait for what is due by the wall: once a session."""
-SESSION_SECONDS: Final = 1800
+SESSION_LIMIT: Final = 1800
 Record: TypeAlias = dict[str, dict[str, Any]]
-_AGAIN: Final = re.compile(r"\[again\d+\]$|-again\d+|again\d+-")
+"""``file::test`` → its line."""
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+@frozen
+class Session:
+    file: str
+    tests: tuple[str, ...]
+    times: int
+    cost: float
+    """Seconds that are missing until these tests have all their rounds."""
 
 
 def read(record: Path) -> Record:
@@ -44,108 +54,142 @@ def read(record: Path) -> Record:
     return found
 
 
-def write(record: Path, files: Record) -> None:
-    """A line per file, so that a change of one shows as one line."""
-    lines = (f"{json.dumps(name)}: {json.dumps(files[name])}" for name in sorted(files))
-    record.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+def write(record: Path, lines: Record) -> None:
+    """A line per test, so that a change of one shows as one line."""
+    texts = (f"{json.dumps(name)}: {json.dumps(lines[name])}" for name in sorted(lines))
+    record.write_text("{\n" + ",\n".join(texts) + "\n}\n")
 
 
-def known(files: Record, path: Path) -> dict[str, Any]:
-    """What the record has of a file; its runs count only for the content that it has now."""
-    line = files.get(path.relative_to(ROOT).as_posix(), {})
-    if line.get("digest") == digest(path):
+def known(lines: Record, name: str, digest: str) -> dict[str, Any]:
+    """What the record has of a test; its runs count only for the source that it has now."""
+    line = lines.get(name, {})
+    if line.get("digest") == digest:
         return line
-    return {"digest": digest(path), "runs": 0, "seconds": 0, "failed": line.get("failed", {})}
+    return {"digest": digest, "runs": 0, "seconds": 0.0, "failed": line.get("failed", {})}
 
 
-def add(files: Record, path: Path, ran: dict[str, Any]) -> None:
-    """Put a session's runs and failures to those of its file; ``name at commit`` → how many runs failed."""
-    line = known(files, path)
+def add(lines: Record, name: str, digest: str, ran: dict[str, Any]) -> None:
+    """Put a session's runs and failures to those of a test."""
+    line = known(lines, name, digest)
     failed = Counter(line["failed"])
-    failed.update({f"{name} at {ran['commit']}": count for name, count in ran["failed"].items()})
-    files[path.relative_to(ROOT).as_posix()] = {
-        "digest": line["digest"], "runs": line["runs"] + ran["times"], "seconds": line["seconds"] + ran["seconds"],
-        "tests": ran["tests"] // ran["times"], "date": date.today().isoformat(), "commit": ran["commit"],
-        "failed": dict(failed),
+    if ran["failed"]:
+        failed[ran["commit"]] += ran["failed"]
+    lines[name] = {
+        "digest": digest, "runs": line["runs"] + ran["runs"], "seconds": round(line["seconds"] + ran["seconds"], 2),
+        "date": date.today().isoformat(), "commit": ran["commit"], "failed": dict(failed),
     }  # fmt: skip
 
 
-def cost(line: dict[str, Any], rounds: int) -> float:
-    """The seconds that are missing to all rounds; of a file that never ran they are not known: 0."""
-    return line["seconds"] / line["runs"] * (rounds - line["runs"]) if line["runs"] else 0
+def sessions(lines: Record, tests: dict[str, str], rounds: int, busy: set[str]) -> list[Session]:
+    """What is left to do, the cheapest first; ``busy`` are files that run now."""
+    left: dict[tuple[str, str], list[tuple[str, int, float]]] = defaultdict(list)
+    for name, digest in tests.items():
+        line = known(lines, name, digest)
+        file, _, test = name.partition("::")
+        if line["runs"] < rounds and file not in busy:
+            each = line["seconds"] / line["runs"] if line["runs"] else 0.0
+            kind = test if each > SLOW else "again" if line["runs"] else "first"
+            left[file, kind].append((test, rounds - line["runs"], each))
+    return sorted((_session(file, found) for (file, _), found in left.items()), key=lambda one: one.cost)
 
 
-def times_of(path: Path, names: list[str]) -> int:
-    return 1 if path.relative_to(ROOT).as_posix() in FRESH else max(1, min(TIMES, 100 // len(names)))
+def _session(file: str, left: list[tuple[str, int, float]]) -> Session:
+    together = sum(each for _, _, each in left)
+    times = 1 if not together or file in FRESH else max(1, int(SESSION / together))
+    cost = sum(missing * each for _, missing, each in left)
+    return Session(file, tuple(test for test, _, _ in left), min(times, *(missing for _, missing, _ in left)), cost)
 
 
-def session(path: Path, names: list[str], times: int) -> dict[str, Any]:
-    """Run the tests of one file some times in a process of their own."""
-    nodes = [f"{path}::{name.replace('.', '::')}" for name in names]
+def run(one: Session) -> dict[str, dict[str, Any]]:
+    """Run a session in a process of its own; test → what became of it, summed up over its parameters."""
+    nodes = [f"{ROOT / one.file}::{test.replace('.', '::')}" for test in one.tests]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         options = ["-q", "-p", "tests.repeats.plugin", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        began = time.monotonic()
         try:
             ended = subprocess.run(
                 [sys.executable, "-m", "pytest", *options, *nodes], cwd=ROOT, capture_output=True, text=True,
-                timeout=SESSION_SECONDS, env={**os.environ, "REPEATS_TIMES": str(times)}, check=False,
+                timeout=SESSION_LIMIT, env={**os.environ, "REPEATS_TIMES": str(one.times)}, check=False,
             )  # fmt: skip
             output, cases = ended.stdout, list(xml.parse(report).iter("testcase")) if report.exists() else []
         except subprocess.TimeoutExpired as error:
             output, cases = str(error), []
-    failed = Counter(_AGAIN.sub("", case.attrib["name"]) for case in cases if case.find("failure") is not None)
-    failed.update(_AGAIN.sub("", case.attrib["name"]) for case in cases if case.find("error") is not None)
-    if not cases:
-        failed["(no test ran)"] += 1
-    if failed:
+    if any(case.find("failure") is not None or case.find("error") is not None for case in cases) or not cases:
         click.echo(output[-20000:])
-    return {
-        "times": times, "tests": len(cases), "failed": dict(failed), "seconds": round(time.monotonic() - began, 1),
-        "commit": _commit(),
-    }  # fmt: skip
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+    return {test: {**_summed(test, cases, one.times), "commit": commit} for test in one.tests}
 
 
-def _commit() -> str:
-    return subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+def _summed(test: str, cases: list[xml.Element], times: int) -> dict[str, Any]:
+    """A run of a test with parameters is one of each; a run that was skipped or never came is none."""
+    method = test.rpartition(".")[2]
+    group = test.rpartition(".")[0]
+    own = [
+        case
+        for case in cases
+        if case.attrib["name"].partition("[")[0] == method and (not group or case.attrib["classname"].endswith(group))
+    ]
+    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in own)
+    ran = [case for case in own if case.find("skipped") is None]
+    numbers = {found[1] for case in ran if (found := re.search(r"again(\d+)", case.attrib["name"]))}
+    seconds = sum(float(case.attrib["time"]) for case in own)
+    return {"runs": len(numbers), "failed": failed or (0 if own else times), "seconds": seconds}
 
 
 @click.command()
-@click.option("--minutes", default=60.0, help="How long; a session that has begun is finished.")
+@click.option("--minutes", default=60.0, help="How long; sessions that have begun are finished.")
 @click.option("--rounds", default=100, help="How often each test shall have run in the end.")
-@click.option("--only", default="", help="Only files whose path contains this.")
+@click.option("--workers", default=4, help="Sessions at a time.")
+@click.option("--only", default="", help="Only tests whose path or name contains this.")
 @click.option("--record", type=click.Path(path_type=Path), default=RECORD)
 @click.option("--list", "only_list", is_flag=True, help="Say which tests these are.")
-def main(minutes: float, rounds: int, only: str, record: Path, only_list: bool) -> None:
+def main(minutes: float, rounds: int, workers: int, only: str, record: Path, only_list: bool) -> None:
     """Run the tests that use threads, processes, sleeps or the wall clock many times."""
-    found = {path: names for path, names in timed_tests().items() if only in path.as_posix()}
+    every = {
+        f"{path.relative_to(ROOT).as_posix()}::{test}": digest
+        for path, tests in timed_tests().items()
+        for test, digest in tests.items()
+    }
+    tests = {name: digest for name, digest in every.items() if only in name}
     if only_list:
-        for path, names in found.items():
-            click.echo(f"{len(names):4} {path.relative_to(ROOT)}")
-        click.echo(f"{sum(map(len, found.values()))} tests in {len(found)} files")
-        return
-    deadline = time.monotonic() + minutes * 60
-    while time.monotonic() < deadline:
-        files = read(record)
-        left = [path for path in found if known(files, path)["runs"] < rounds]
-        if not left:
-            break
-        path = min(left, key=lambda path: cost(known(files, path), rounds))
-        so_far = known(files, path)["runs"]
-        ran = session(path, found[path], min(times_of(path, found[path]), rounds - so_far) if so_far else 1)
-        files = read(record)  # another process may have written meanwhile
-        add(files, path, ran)
-        write(record, files)
-    show(read(record), list(found), rounds)
+        click.echo("\n".join(tests))
+    else:
+        _run_all(tests, time.monotonic() + minutes * 60, rounds, workers, record)
+    show(read(record), tests, rounds)
 
 
-def show(files: Record, found: list[Path], rounds: int) -> None:
-    done = [known(files, path)["runs"] for path in found]
-    whole = sum(count >= rounds for count in done)
-    click.echo(f"{whole} of {len(done)} files have run {rounds} times; the least often run: {min(done)} times")
-    for path in found:
-        for name, count in known(files, path)["failed"].items():
-            click.echo(f"failed {count} times: {path.relative_to(ROOT)}::{name}")
+def _run_all(tests: dict[str, str], deadline: float, rounds: int, workers: int, record: Path) -> None:
+    left = dict(tests)
+    under_way: dict[Future[dict[str, dict[str, Any]]], Session] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        while True:
+            busy = {session.file for session in under_way.values()}
+            if time.monotonic() < deadline:
+                for session in sessions(read(record), left, rounds, busy):
+                    if len(under_way) < workers and session.file not in busy:
+                        busy.add(session.file)
+                        under_way[pool.submit(run, session)] = session
+            if not under_way:
+                return
+            for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                session = under_way.pop(future)
+                ran = future.result()
+                lines = read(record)
+                for test, result in ran.items():
+                    name = f"{session.file}::{test}"
+                    add(lines, name, tests[name], result)
+                    if not result["runs"]:
+                        del left[name]  # skipped on this machine, or it cannot be collected
+                write(record, lines)
+
+
+def show(lines: Record, tests: dict[str, str], rounds: int) -> None:
+    runs = [known(lines, name, digest)["runs"] for name, digest in tests.items()]
+    whole = sum(one >= rounds for one in runs)
+    click.echo(f"{whole} of {len(runs)} tests have run {rounds} times; {sum(runs):,} runs in all")
+    for name, digest in tests.items():
+        for commit, count in known(lines, name, digest)["failed"].items():
+            click.echo(f"failed {count} times at {commit}: {name}")
 
 
 if __name__ == "__main__":
