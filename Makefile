@@ -94,7 +94,7 @@ simulate: $(DEV) ## Run histories of replicas in a simulated world, by seeds (HI
 ROUNDS ?= 100
 
 lane-campaign: $(DEV) fast ## Compare the compiled way with Python's, byte by byte (ROUNDS=100 SEED=7)
-	@$(BIN)/python -m tests.kernel.lane_campaign --rounds $(ROUNDS) $(SEED:%=--seed %)
+	@$(BIN)/python -m tests.kernel.lane_campaign --rounds $(ROUNDS) $(SEED:%=--seed %) --record
 
 bench: $(DEV)  ## Measure side by side with Apache's broker (BENCH=--quick: under 3 minutes)
 	@$(BIN)/python bench/apache.py $(BENCH)

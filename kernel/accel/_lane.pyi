@@ -27,7 +27,6 @@ class Lane:
         sends: Any,
         batches: Any,
         added: bytes,
-        reply: Callable[[int, bool, Sequence[int], int, int, str | None], bytes],
         *,
         longest_frame: int,
         longest_header: int,

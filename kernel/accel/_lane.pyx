@@ -5,8 +5,11 @@ A chunk is frames, one behind the other; the last one may be unfinished::
 
     length i4 | form i1, header length i3 | header, JSON or binary | body
 
-Of a header these fields count, under their short names: b topic, e queue id, f system flag, g born, h flag,
-i properties, j times consumed before. A frame becomes one record, a batch becomes several::
+Of a header these fields count, under their short names: a group, b topic, e queue id, f system flag, g born, h flag,
+i properties, j times consumed before. The body of a send is that of one record; the body of a batch is messages, each of
+which becomes a record::
+
+    size i4 | 0 i4 | 0 i4 | flag i4 | length i4, body | length i2, properties
 
     size i4 | magic i4 | crc i4 | queue i4 | flag i4 | queue offset i8 | offset i8 | system flag i4 | born i8 | born host
     | stored i8 | store host | times i4 | prepared i8 | length i4, body | length i1, topic | length i2, properties
@@ -15,18 +18,17 @@ Nothing here changes anything but its own buffers: ``take`` says which records b
 answered to them, and its caller writes both. A frame that is not plain ends it, with whatever could be wrong about it:
 it is left to Python, which serves it or says what is wrong.
 
-Everything is read through :class:`Chunk`, which checks each place, and written through :class:`Writer`, which asks for room
-before each piece.
+A frame is read and checked first, into a :class:`Header` and a :class:`Message` for each record, then its records are written,
+then its answer, in the form of the header. Everything is read through :class:`Chunk`, which checks each place, and written
+through :class:`Writer`, which asks for room before each piece.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memchr, memcmp, memcpy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 cimport cython
-
-from zlib import crc32
 
 cdef extern from *:
     """
@@ -60,19 +62,25 @@ cdef struct Header:
     Py_ssize_t size[FIELDS]     # -1: the field is not there
     bint escaped                # the properties have to be unescaped
 
+cdef struct Message:
+    Py_ssize_t body, body_end
+    Py_ssize_t tail, tail_end   # in a batch: length and text of the properties
+    Py_ssize_t unique, unique_end, words, words_end     # in the text of the properties
+    int64_t code                # of its tags
+    int64_t flag
+    int64_t place               # in the log, once it is written
+
 
 @cython.final
 cdef class Chunk:
-    """Bytes of which no place outside is ever read."""
+    """Bytes of which no place outside is ever read. Whoever points it at some keeps them as long as it is used."""
 
-    cdef bytes data
     cdef const uint8_t *first
     cdef Py_ssize_t size
 
-    def __cinit__(self, bytes data not None):
-        self.data = data
-        self.first = <const uint8_t *>PyBytes_AS_STRING(data)
-        self.size = PyBytes_GET_SIZE(data)
+    cdef void point(self, const uint8_t *first, Py_ssize_t size) noexcept:
+        self.first = first
+        self.size = size
 
     cdef inline int at(self, Py_ssize_t place) except -1:
         if place < 0 or place >= self.size:
@@ -81,7 +89,7 @@ cdef class Chunk:
 
     cdef inline int check(self, Py_ssize_t start, Py_ssize_t stop) except -1:
         """That all places from ``start`` to before ``stop`` are inside."""
-        if start < 0 or stop > self.size:
+        if start < 0 or stop < start or stop > self.size:
             raise IndexError(f"{start} to {stop} of {self.size} bytes")
         return 0
 
@@ -98,9 +106,31 @@ cdef class Chunk:
         return <int32_t><uint32_t>self.unsigned(place)
 
     cdef bytes cut(self, Py_ssize_t start, Py_ssize_t stop):
-        if start < 0 or stop < start or stop > self.size:
-            raise IndexError(f"{start} to {stop} of {self.size} bytes")
+        self.check(start, stop)
         return PyBytes_FromStringAndSize(<const char *>self.first + start, stop - start)
+
+    cdef Py_ssize_t find(self, bytes what, Py_ssize_t start, Py_ssize_t stop) except -2:
+        """Where these bytes are for the first time, from ``start`` to before ``stop``; -1 if nowhere."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(what)
+        cdef const char *wanted = PyBytes_AS_STRING(what)
+        cdef const uint8_t *found
+        self.check(start, stop)
+        while stop - start >= size:
+            found = <const uint8_t *>memchr(self.first + start, wanted[0], stop - start - size + 1)
+            if found == NULL:
+                return -1
+            start = found - self.first
+            if memcmp(found, wanted, size) == 0:
+                return start
+            start += 1
+        return -1
+
+    cdef bint equals(self, Py_ssize_t start, Py_ssize_t stop, bytes other, Py_ssize_t at) except -1:
+        """Whether these bytes are those of ``other`` at ``at``."""
+        self.check(start, stop)
+        if at < 0 or at > PyBytes_GET_SIZE(other) - (stop - start):
+            raise IndexError(f"{stop - start} at {at} of {PyBytes_GET_SIZE(other)} bytes")
+        return memcmp(self.first + start, PyBytes_AS_STRING(other) + at, stop - start) == 0
 
 
 @cython.final
@@ -118,7 +148,7 @@ cdef class Writer:
     def __dealloc__(self):
         free(self.data)
 
-    cdef int need(self, Py_ssize_t more) except -1:
+    cdef inline int need(self, Py_ssize_t more) except -1:
         cdef uint8_t *grown
         cdef Py_ssize_t room
         if more < 0:
@@ -132,32 +162,39 @@ cdef class Writer:
             self.room = room
         return 0
 
-    cdef int put(self, bytes text) except -1:
+    cdef inline int put(self, bytes text) except -1:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(text)
         self.need(size)
         memcpy(self.data + self.size, PyBytes_AS_STRING(text), size)
         self.size += size
         return 0
 
-    cdef int byte(self, uint8_t value) except -1:
+    cdef int copy(self, Chunk source, Py_ssize_t start, Py_ssize_t stop) except -1:
+        source.check(start, stop)
+        self.need(stop - start)
+        memcpy(self.data + self.size, source.first + start, stop - start)
+        self.size += stop - start
+        return 0
+
+    cdef inline int byte(self, uint8_t value) except -1:
         self.need(1)
         self.data[self.size] = value
         self.size += 1
         return 0
 
-    cdef int word(self, uint32_t value) except -1:
+    cdef inline int word(self, uint32_t value) except -1:
         self.need(4)
         self.set_word(self.size, value)
         self.size += 4
         return 0
 
-    cdef void set_word(self, Py_ssize_t at, uint32_t value) noexcept:
+    cdef inline void set_word(self, Py_ssize_t at, uint32_t value) noexcept:
         self.data[at] = value >> 24
         self.data[at + 1] = (value >> 16) & 255
         self.data[at + 2] = (value >> 8) & 255
         self.data[at + 3] = value & 255
 
-    cdef int long_word(self, uint64_t value) except -1:
+    cdef inline int long_word(self, uint64_t value) except -1:
         self.word(<uint32_t>(value >> 32))
         self.word(<uint32_t>(value & 0xFFFFFFFF))
         return 0
@@ -238,10 +275,7 @@ cdef Py_ssize_t integer(Chunk d, Py_ssize_t at, Py_ssize_t end, int64_t *value) 
 
 
 cdef inline bint is_name(Chunk d, Py_ssize_t at, Py_ssize_t size, bytes name) except -1:
-    if size != PyBytes_GET_SIZE(name):
-        return False
-    d.check(at, at + size)
-    return memcmp(d.first + at, PyBytes_AS_STRING(name), size) == 0
+    return size == PyBytes_GET_SIZE(name) and d.equals(at, at + size, name, 0)
 
 
 cdef Py_ssize_t read_fields(Chunk d, Py_ssize_t at, Py_ssize_t end, Header *h) except -2:
@@ -448,6 +482,148 @@ cdef bint unescape(Chunk d, Py_ssize_t at, Py_ssize_t size, Writer out) except -
     return True
 
 
+# --- bodies --------------------------------------------------------------------------------
+
+cdef uint32_t CHECKSUMS[8][256]
+"""Of each byte with 0 to 7 zero bytes behind it (CRC-32, as zlib has it)."""
+
+cdef void fill_checksums() noexcept:
+    cdef uint32_t value
+    cdef int i, j
+    for i in range(256):
+        value = i
+        for j in range(8):
+            value = (value >> 1) ^ (0xEDB88320 if value & 1 else 0)
+        CHECKSUMS[0][i] = value
+    for i in range(256):
+        for j in range(1, 8):
+            CHECKSUMS[j][i] = (CHECKSUMS[j - 1][i] >> 8) ^ CHECKSUMS[0][CHECKSUMS[j - 1][i] & 255]
+
+fill_checksums()
+
+
+cdef uint32_t checksum(Chunk d, Py_ssize_t start, Py_ssize_t stop) except? 0:
+    """The checksum of a body, eight bytes at a time."""
+    cdef uint32_t value = 0xFFFFFFFF
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    d.check(start, stop)
+    at = d.first + start
+    end = d.first + stop
+    while end - at >= 8:
+        value ^= <uint32_t>at[0] | <uint32_t>at[1] << 8 | <uint32_t>at[2] << 16 | <uint32_t>at[3] << 24
+        value = (
+            CHECKSUMS[7][value & 255] ^ CHECKSUMS[6][value >> 8 & 255]
+            ^ CHECKSUMS[5][value >> 16 & 255] ^ CHECKSUMS[4][value >> 24]
+            ^ CHECKSUMS[3][at[4]] ^ CHECKSUMS[2][at[5]] ^ CHECKSUMS[1][at[6]] ^ CHECKSUMS[0][at[7]]
+        )
+        at += 8
+    while at < end:
+        value = (value >> 8) ^ CHECKSUMS[0][(value ^ at[0]) & 255]
+        at += 1
+    return (value ^ 0xFFFFFFFF) & 0x7FFFFFFF
+
+
+# --- properties ----------------------------------------------------------------------------
+
+cdef bytes UNIQUE = b"UNIQ_KEY\x01"
+cdef bytes KEYS = b"KEYS\x01"
+cdef bytes END = b"\x02"
+
+
+cdef bint is_ascii(Chunk d, Py_ssize_t start, Py_ssize_t stop) except -1:
+    cdef Py_ssize_t i
+    cdef uint8_t seen = 0
+    d.check(start, stop)
+    for i in range(start, stop):
+        seen |= d.first[i]
+    return seen < 128
+
+
+cdef bint is_alphanumeric(Chunk d, Py_ssize_t start, Py_ssize_t stop) except -1:
+    cdef Py_ssize_t i
+    cdef uint8_t c
+    d.check(start, stop)
+    for i in range(start, stop):
+        c = d.first[i]
+        if not (48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122):
+            return False
+    return True
+
+
+@cython.final
+cdef class Known:
+    """Properties without unique key and keys, and the tags codes of those that are plain (``PlainTexts``)."""
+
+    cdef object texts
+    cdef dict codes
+    cdef bytes last     # the same for nearly all messages
+    cdef int64_t code
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    cdef bint begin(self) except -1:
+        """Look whether plugins want to see other properties; false while they want what is cut out."""
+        self.codes = self.texts.known()
+        self.last = None
+        return self.codes is not None
+
+    cdef bint split(self, Chunk text, Message *m) except -1:
+        """Cut unique key and keys out of properties, and look up the rest; the twin of ``plainbatch.split``."""
+        cdef Py_ssize_t size = text.size, at, end, keys, keys_end
+        if size == 0 or text.at(size - 1) != 2:
+            return False
+        at = text.find(UNIQUE, 0, size)
+        if at < 0 or (at > 0 and text.at(at - 1) != 2):
+            return False
+        end = text.find(END, at, size)
+        m.unique = at + 9
+        m.unique_end = end
+        if m.unique == end or not is_ascii(text, m.unique, end):
+            return False
+        end += 1
+        keys = text.find(KEYS, 0, at)
+        if keys < 0:
+            keys = text.find(KEYS, end, size)
+        if keys < 0 or (keys > 0 and text.at(keys - 1) != 2):
+            m.words = m.words_end = 0
+            return self.look(text, at, end, size, size, m)
+        keys_end = text.find(END, keys, size)
+        m.words = keys + 5
+        m.words_end = keys_end
+        if not is_ascii(text, m.words, keys_end):
+            try:
+                text.cut(m.words, keys_end).decode()
+            except UnicodeDecodeError:
+                return False
+        if keys < at:
+            return self.look(text, keys, keys_end + 1, at, end, m)
+        return self.look(text, at, end, keys, keys_end + 1, m)
+
+    cdef bint look(
+        self, Chunk text, Py_ssize_t first, Py_ssize_t first_end, Py_ssize_t second, Py_ssize_t second_end, Message *m
+    ) except -1:
+        """Look up what is left without these two pieces."""
+        cdef Py_ssize_t between = first + second - first_end, size = between + text.size - second_end
+        if (
+            self.last is None or PyBytes_GET_SIZE(self.last) != size
+            or not text.equals(0, first, self.last, 0)
+            or not text.equals(first_end, second, self.last, first)
+            or not text.equals(second_end, text.size, self.last, between)
+        ):
+            rest = text.cut(0, first) + text.cut(first_end, second) + text.cut(second_end, text.size)
+            code = self.codes.get(rest)
+            if code is None:
+                code = self.texts.look(rest)
+            if code is None:
+                return False
+            self.last = rest
+            self.code = code
+        m.code = self.code
+        return True
+
+
 # --- what goes in and what comes out -------------------------------------------------------
 
 @cython.final
@@ -455,11 +631,13 @@ cdef class Topic:
     """A topic whose messages concern no plugin: how many queues it has, and its name as a record has it."""
 
     cdef str name
+    cdef bytes key
     cdef int64_t queues
     cdef bytes field
 
     def __init__(self, str name, int64_t queues, bytes field):
         self.name = name
+        self.key = name.encode()
         self.queues = queues
         self.field = field
 
@@ -490,46 +668,78 @@ cdef class Column:
 
 
 @cython.final
+cdef class FieldName:
+    """A field of an answer, as both forms of a header begin it."""
+
+    cdef bytes json, binary
+
+    def __init__(self, str name):
+        self.json = f'"{name}":"'.encode()
+        self.binary = len(name).to_bytes(2, "big") + name.encode()
+
+
+cdef FieldName MESSAGE_ID = FieldName("msgId")
+cdef FieldName QUEUE_ID = FieldName("queueId")
+cdef FieldName QUEUE_OFFSET = FieldName("queueOffset")
+cdef FieldName TRANSACTION_ID = FieldName("transactionId")
+
+
+@cython.final
 cdef class Lane:
     """Serves plain sends.
 
     ``topics`` by their names in bytes; ``queues`` are the dispatcher's; ``sends`` and ``batches`` know properties
-    (``PlainTexts``); ``added`` is what the broker adds to the properties of a send; ``reply(opaque, binary, offsets, queue
-    id, queue offset, unique key)`` encodes the answers that are not written here.
+    (``PlainTexts``); ``added`` is what the broker adds to the properties of a send.
     """
 
     cdef dict topics, queues
-    cdef object sends, batches, reply
+    cdef Known sends, batches
     cdef bytes added
     cdef Py_ssize_t longest_frame, longest_header, largest, most
-    cdef Writer records, answers, text
-    cdef dict touched, known_sends, known_batches, passing
+    cdef Chunk data, text
+    cdef Writer records, answers, tail, unescaped
+    cdef Message *messages
+    # Of the chunk that is served now:
+    cdef int64_t offset, room, now
+    cdef bytes born_host, store_host, host_hex
+    cdef bint binary
+    cdef dict touched, passing
     cdef object ask
+    cdef Topic topic
+    cdef Column column
     cdef int64_t served[4]
-    cdef bytes unique, words
-    cdef object code
+
+    def __cinit__(self):
+        self.messages = <Message *>calloc(MOST_IN_BATCH, sizeof(Message))
+        if self.messages == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.messages)
 
     def __init__(
-        self, dict topics, dict queues, sends, batches, bytes added, reply, *,
+        self, dict topics, dict queues, sends, batches, bytes added, *,
         Py_ssize_t longest_frame, Py_ssize_t longest_header, Py_ssize_t largest, Py_ssize_t most,
     ):
         self.topics = topics
         self.queues = queues
-        self.sends = sends
-        self.batches = batches
+        self.sends = Known(sends)
+        self.batches = Known(batches)
         self.added = added
-        self.reply = reply
         self.longest_frame = longest_frame
         self.longest_header = longest_header
         self.largest = largest
         self.most = min(most, MOST_IN_BATCH)
+        self.data = Chunk()
+        self.text = Chunk()
         self.records = Writer()
         self.answers = Writer()
-        self.text = Writer()
+        self.tail = Writer()
+        self.unescaped = Writer()
 
     def take(
-        self, bytes data, Py_ssize_t start, int64_t offset, int64_t room, bytes born_host, bytes store_host, int64_t now,
-        bytes language, int64_t version, bint binary, dict passing, ask,
+        self, bytes data not None, Py_ssize_t start, int64_t offset, int64_t room, bytes born_host, bytes store_host,
+        int64_t now, bytes language, int64_t version, bint binary, dict passing, ask,
     ):
         """Serve the plain frames of ``data`` from ``start`` on.
 
@@ -539,23 +749,27 @@ cdef class Lane:
         group and topic that plugins let pass, or not; ``ask`` is called with one that is not in it. ``None`` if no
         plugin wants to be asked.
         """
-        cdef Chunk d = Chunk(data)
+        cdef Chunk d = self.data
         cdef Py_ssize_t end = len(data), header, header_end, following, length, i
         cdef uint32_t word
         cdef Header h
         cdef bint read
-        cdef bytes host_hex
-        if len(born_host) != 8 or len(store_host) != 8:
+        if len(born_host) != 8 or len(store_host) != 8 or not self.sends.begin() or not self.batches.begin():
             return start, b"", b"", (), ()
-        self.known_sends = self.sends.known()
-        self.known_batches = self.batches.known()
-        if self.known_sends is None or self.known_batches is None:
-            return start, b"", b"", (), ()
-        host_hex = store_host.hex().upper().encode()
-        self.records.size = self.answers.size = 0
-        self.touched = {}
+        d.point(<const uint8_t *>PyBytes_AS_STRING(data), end)
+        self.offset = offset
+        self.room = room
+        self.now = now
+        self.born_host = born_host
+        self.store_host = store_host
+        self.host_hex = store_host.hex().upper().encode()
+        self.binary = binary
         self.passing = passing
         self.ask = ask
+        self.records.size = self.answers.size = 0
+        self.touched = {}
+        self.topic = None
+        self.column = None
         self.served = [0, 0, 0, 0]
         while end - start >= 8:
             length = d.signed(start)
@@ -576,239 +790,261 @@ cdef class Lane:
             read = read_binary(d, header, header_end, &h) if binary else read_json(d, header, header_end, &h)
             if not read or h.version != version or not is_name(d, h.language, h.language_size, language):
                 break
-            if not self.serve(d, &h, header_end, following, offset, room, born_host, store_host, host_hex, now, binary):
+            if not self.serve(d, &h, header_end, following):
                 break
             start = following
+        d.point(NULL, 0)
+        self.text.point(NULL, 0)
         return start, self.records.taken(), self.answers.taken(), list(self.touched.values()), (
             self.served[0], self.served[1], self.served[2], self.served[3]
         )
 
-    cdef bint serve(
-        self, Chunk d, Header *h, Py_ssize_t body, Py_ssize_t end, int64_t offset, int64_t room, bytes born_host,
-        bytes store_host, bytes host_hex, int64_t now, bint binary,
-    ) except -1:
+    cdef bint serve(self, Chunk d, Header *h, Py_ssize_t body, Py_ssize_t end) except -1:
         """Serve one frame, or change nothing and return false."""
-        cdef int64_t queue_id, born, flag
-        cdef Topic topic
-        cdef Column column
-        cdef bytes text = b""
-        if (h.code != SEND and h.code != BATCH) or (h.flag != 0 and h.flag != ONEWAY):
+        cdef int64_t queue_id, flag, first
+        cdef Py_ssize_t count
+        if (h.code != SEND and h.code != BATCH) or (h.flag != 0 and h.flag != ONEWAY) or end - body > self.largest:
             return False
         if h.size[1] <= 0 or number(d, h, 5, -1, 1) != 0 or number(d, h, 9, 0, 1) != 0:
             return False
         queue_id = number(d, h, 4, -1, 3)
         born = number(d, h, 6, -1, 15)
         flag = number(d, h, 7, -1, 3)
-        if queue_id < 0 or born < 0 or flag < 0:
+        if queue_id < 0 or born < 0 or flag < 0 or not self.find_queue(d, h, queue_id):
             return False
-        found = self.topics.get(d.cut(h.at[1], h.at[1] + h.size[1]))
-        if found is None:
+        if self.passing is not None and not self.may_pass(d, h):
             return False
-        topic = <Topic>found
-        if queue_id >= topic.queues:
+        if not self.point_at_text(d, h):
             return False
-        if self.passing is not None and not self.may_pass(d, h, topic):
+        count = self.look_at_send(body, end, flag) if h.code == SEND else self.look_at_batch(d, body, end)
+        if count == 0:
             return False
-        place = (topic.name, queue_id)
-        column = self.touched.get(place)
-        if column is None:
-            queue = self.queues.get(place)
-            if queue is None:
-                return False  # its first message
-            column = Column(topic.name, queue_id, queue.next_offset, HEAD + len(topic.field))
-        if h.escaped:
-            self.text.size = 0
-            if not unescape(d, h.at[8], h.size[8], self.text):
-                return False
-            text = self.text.taken()
-        elif h.size[8] > 0:
-            text = d.cut(h.at[8], h.at[8] + h.size[8])
-        if h.code == SEND:
-            if not self.send(d, text, body, end, topic, column, queue_id, born, flag, offset, room, born_host, store_host, now):
-                return False
-            if h.flag != ONEWAY:
-                self.answer(h.opaque, binary, host_hex, column.offsets[len(column.offsets) - 1], queue_id, column.following - 1)
-        else:
-            first = column.following
-            count = len(column.offsets)
-            if not self.batch(d, body, end, topic, column, queue_id, born, offset, room, born_host, store_host, now):
-                return False
-            if h.flag != ONEWAY:
-                self.answers.put(self.reply(h.opaque, binary, column.offsets[count:], queue_id, first, None))
-        self.touched[place] = column
+        first = self.column.following
+        self.touched[self.topic.name, queue_id] = self.column
+        self.write_records(d, h.code == SEND, count, queue_id, born)
+        if h.flag != ONEWAY:
+            self.answer(h, count, queue_id, first)
         self.served[(2 if h.code == BATCH else 0) + (1 if h.flag == ONEWAY else 0)] += 1
         return True
 
-    cdef bint may_pass(self, Chunk d, Header *h, Topic topic) except -1:
+    cdef bint find_queue(self, Chunk d, Header *h, int64_t queue_id) except -1:
+        """Topic and queue; mostly those of the frame before."""
+        cdef Topic topic = self.topic
+        if topic is None or not is_name(d, h.at[1], h.size[1], topic.key):
+            found = self.topics.get(d.cut(h.at[1], h.at[1] + h.size[1]))
+            if found is None:
+                return False
+            self.topic = topic = <Topic>found
+            self.column = None
+        if queue_id >= topic.queues:
+            return False
+        if self.column is None or self.column.queue_id != queue_id:
+            place = (topic.name, queue_id)
+            self.column = self.touched.get(place)
+            if self.column is None:
+                queue = self.queues.get(place)
+                if queue is None:
+                    return False  # its first message
+                self.column = Column(topic.name, queue_id, queue.next_offset, HEAD + len(topic.field))
+        return True
+
+    cdef bint may_pass(self, Chunk d, Header *h) except -1:
         """Whether plugins let this group send to this topic without being asked about each message."""
         if h.size[0] <= 0:
             return False
-        pair = (d.cut(h.at[0], h.at[0] + h.size[0]), topic.name)
+        pair = (d.cut(h.at[0], h.at[0] + h.size[0]), self.topic.name)
         passes = self.passing.get(pair)
         if passes is None:
             passes = self.ask(pair)
         return passes
 
-    cdef bint cut(self, bytes text, dict known, texts) except -1:
-        """Cut unique key and keys out of properties, and look up the rest; the twin of ``plainbatch.split``."""
-        cdef Py_ssize_t at, end
-        cdef bytes rest
-        if not text or text[len(text) - 1] != 2:
-            return False
-        at = text.find(b"UNIQ_KEY\x01")
-        if at < 0 or (at > 0 and text[at - 1] != 2):
-            return False
-        end = text.find(b"\x02", at)
-        self.unique = text[at + 9 : end]
-        if not self.unique or not self.unique.isascii():
-            return False
-        rest = text[:at] + text[end + 1 :]
-        at = rest.find(b"KEYS\x01")
-        if at < 0 or (at > 0 and rest[at - 1] != 2):
-            self.words = b""
+    cdef bint point_at_text(self, Chunk d, Header *h) except -1:
+        """Have the properties of the header at hand."""
+        cdef Py_ssize_t size = max(h.size[8], 0)
+        if h.escaped:
+            self.unescaped.size = 0
+            if not unescape(d, h.at[8], size, self.unescaped):
+                return False
+            self.text.point(self.unescaped.data, self.unescaped.size)
         else:
-            end = rest.find(b"\x02", at)
-            self.words = rest[at + 5 : end]
-            if not self.words.isascii():
-                try:
-                    self.words.decode()
-                except UnicodeDecodeError:
-                    return False
-            rest = rest[:at] + rest[end + 1 :]
-        self.code = known.get(rest)
-        if self.code is None:
-            self.code = texts.look(rest)
-        return self.code is not None
-
-    cdef bint send(
-        self, Chunk d, bytes text, Py_ssize_t body, Py_ssize_t end, Topic topic, Column column, int64_t queue_id,
-        int64_t born, int64_t flag, int64_t offset, int64_t room, bytes born_host, bytes store_host, int64_t now,
-    ) except -1:
-        if end - body > self.largest or len(text) + len(self.added) >= SECTOR:
-            return False
-        if not self.cut(text, self.known_sends, self.sends) or not self.unique.isalnum():
-            return False
-        text = text + self.added
-        if not self.fits(end - body, topic, len(text), room):
-            return False
-        self.record(
-            d, body, end, topic, column, queue_id, flag, born, offset, born_host, store_host, now,
-            len(text).to_bytes(2, "big") + text, self.code, self.unique, self.words,
-        )
+            d.check(h.at[8], h.at[8] + size)
+            self.text.point(d.first + h.at[8], size)
         return True
 
-    cdef bint batch(
-        self, Chunk d, Py_ssize_t at, Py_ssize_t end, Topic topic, Column column, int64_t queue_id, int64_t born,
-        int64_t offset, int64_t room, bytes born_host, bytes store_host, int64_t now,
-    ) except -1:
-        """All messages are looked at before the first one is written."""
-        cdef list found = []
-        cdef Py_ssize_t body, body_end, stop, length, total = 0
+    cdef Py_ssize_t look_at_send(self, Py_ssize_t body, Py_ssize_t end, int64_t flag) except -1:
+        """1 if it is plain, 0 if not."""
+        cdef Message *m = &self.messages[0]
+        cdef Py_ssize_t text_size = self.text.size + len(self.added)
+        if text_size >= SECTOR or not self.sends.split(self.text, m):
+            return 0
+        if not is_alphanumeric(self.text, m.unique, m.unique_end):
+            return 0
+        if self.records.size + HEAD + (end - body) + len(self.topic.field) + 2 + text_size > self.room:
+            return 0
+        m.body = body
+        m.body_end = end
+        m.flag = flag
+        return 1
+
+    cdef Py_ssize_t look_at_batch(self, Chunk d, Py_ssize_t at, Py_ssize_t end) except -1:
+        """How many messages it has; 0 if one of them is not plain."""
+        cdef Message *m
+        cdef Py_ssize_t count = 0, length, total = 0
         cdef int64_t size, body_size
-        cdef bytes tail
-        if end - at > self.largest or at == end:
-            return False
         while at < end:
-            if end - at < 22:
-                return False
+            if end - at < 22 or count == self.most:
+                return 0
             size = d.signed(at)
             body_size = d.signed(at + 16)
             if body_size < 0 or size < 22 + body_size or size > end - at:
-                return False
-            body = at + 20
-            body_end = body + <Py_ssize_t>body_size
-            stop = at + <Py_ssize_t>size
-            length = (d.at(body_end) << 8) | d.at(body_end + 1)
-            if length != stop - body_end - 2 or length + 2 >= SECTOR:
-                return False
-            tail = d.cut(body_end, stop)
-            if not self.cut(tail[2:], self.known_batches, self.batches):
-                return False
-            total += HEAD + <Py_ssize_t>body_size + len(topic.field) + length + 2
-            found.append((body, body_end, d.signed(at + 12), tail, self.code, self.unique, self.words))
-            if len(found) > self.most:
-                return False
-            at = stop
-        if self.records.size + total > room:
-            return False
-        for start, stop_body, flag, text, code, unique, words in found:
-            self.record(
-                d, start, stop_body, topic, column, queue_id, flag, born, offset, born_host, store_host, now,
-                text, code, unique, words,
-            )
-        return True
+                return 0
+            m = &self.messages[count]
+            m.flag = d.signed(at + 12)
+            m.body = at + 20
+            m.body_end = m.tail = m.body + <Py_ssize_t>body_size
+            m.tail_end = at = at + <Py_ssize_t>size
+            length = (d.at(m.tail) << 8) | d.at(m.tail + 1)
+            if length != m.tail_end - m.tail - 2 or length + 2 >= SECTOR:
+                return 0
+            d.check(m.tail + 2, m.tail_end)
+            self.text.point(d.first + m.tail + 2, length)
+            if not self.batches.split(self.text, m):
+                return 0
+            total += HEAD + <Py_ssize_t>body_size + len(self.topic.field) + length + 2
+            count += 1
+        return count if self.records.size + total <= self.room else 0
 
-    cdef bint fits(self, Py_ssize_t body_size, Topic topic, Py_ssize_t text_size, int64_t room) except -1:
-        return self.records.size + HEAD + body_size + len(topic.field) + 2 + text_size <= room
+    cdef int write_records(self, Chunk d, bint is_send, Py_ssize_t count, int64_t queue_id, born) except -1:
+        """Write the records of a frame, and note them for their queue."""
+        cdef Py_ssize_t i
+        cdef Message *m
+        cdef bytes tail, unique, words
+        cdef Column column = self.column
+        for i in range(count):
+            m = &self.messages[i]
+            if is_send:
+                self.tail.size = 0
+                self.tail.byte((self.text.size + len(self.added)) >> 8)
+                self.tail.byte((self.text.size + len(self.added)) & 255)
+                self.tail.copy(self.text, 0, self.text.size)
+                self.tail.put(self.added)
+                tail = self.tail.taken()
+            else:
+                tail = d.cut(m.tail, m.tail_end)
+                d.check(m.tail + 2, m.tail_end)
+                self.text.point(d.first + m.tail + 2, m.tail_end - m.tail - 2)
+            unique = self.text.cut(m.unique, m.unique_end)
+            words = self.text.cut(m.words, m.words_end)
+            column.sizes.append(self.write_record(d, m, tail, queue_id, born))
+            column.offsets.append(m.place)
+            column.codes.append(m.code)
+            column.uniques.append(unique)
+            column.keys.append(words)
+            column.texts.append(tail)
+            column.born.append(born)
+            column.following += 1
+        return 0
 
-    cdef int record(
-        self, Chunk d, Py_ssize_t body, Py_ssize_t end, Topic topic, Column column, int64_t queue_id, int64_t flag,
-        int64_t born, int64_t offset, bytes born_host, bytes store_host, int64_t now, bytes tail, code, bytes unique,
-        bytes words,
-    ) except -1:
-        """Write a record, and note it for its queue."""
+    cdef Py_ssize_t write_record(self, Chunk d, Message *m, bytes tail, int64_t queue_id, int64_t born) except -1:
+        """Write one, and say how long it is."""
         cdef Writer out = self.records
-        cdef Py_ssize_t size = HEAD + (end - body) + len(topic.field) + len(tail)
-        cdef int64_t place = offset + out.size
-        cdef bytes content = d.cut(body, end)
+        cdef bytes topic = self.topic.field
+        cdef Py_ssize_t size = HEAD + (m.body_end - m.body) + len(topic) + len(tail)
+        m.place = self.offset + out.size
         out.need(size)
         out.word(<uint32_t>size)
         out.word(MAGIC)
-        out.word(<uint32_t>(crc32(content) & 0x7FFFFFFF))
+        out.word(checksum(d, m.body, m.body_end))
         out.word(<uint32_t>queue_id)
-        out.word(<uint32_t>flag)
-        out.long_word(<uint64_t>column.following)
-        out.long_word(<uint64_t>place)
+        out.word(<uint32_t>m.flag)
+        out.long_word(<uint64_t>self.column.following)
+        out.long_word(<uint64_t>m.place)
         out.word(0)
         out.long_word(<uint64_t>born)
-        out.put(born_host)
-        out.long_word(<uint64_t>now)
-        out.put(store_host)
+        out.put(self.born_host)
+        out.long_word(<uint64_t>self.now)
+        out.put(self.store_host)
         out.word(0)
         out.long_word(0)
-        out.word(<uint32_t>(end - body))
-        out.put(content)
-        out.put(topic.field)
+        out.word(<uint32_t>(m.body_end - m.body))
+        out.copy(d, m.body, m.body_end)
+        out.put(topic)
         out.put(tail)
-        column.offsets.append(place)
-        column.sizes.append(size)
-        column.codes.append(code)
-        column.uniques.append(unique)
-        column.keys.append(words)
-        column.texts.append(tail)
-        column.born.append(born)
-        column.following += 1
+        return size
+
+    # --- answers, as ``sendanswer.py`` has them ---
+
+    cdef int answer(self, Header *h, Py_ssize_t count, int64_t queue_id, int64_t queue_offset) except -1:
+        """The answer to the messages that were written last. That to a send names its unique key too."""
+        cdef Writer out = self.answers
+        cdef Py_ssize_t begin = out.size, fields = 0, at, i
+        cdef uint32_t form = 0
+        out.long_word(0)
+        if self.binary:
+            form = 1 << 24
+            out.put(BINARY_HEAD)
+            out.word(<uint32_t>h.opaque)
+            out.word(1)
+            out.word(0)
+            fields = out.size
+            out.word(0)
+        else:
+            out.put(JSON_HEAD)
+        at = self.open(MESSAGE_ID)
+        for i in range(count):
+            if i:
+                out.byte(44)
+            out.put(self.host_hex)
+            out.hexadecimal(<uint64_t>self.messages[i].place)
+        self.close(at)
+        at = self.open(QUEUE_ID)
+        out.decimal(queue_id)
+        self.close(at)
+        at = self.open(QUEUE_OFFSET)
+        out.decimal(queue_offset)
+        self.close(at)
+        if h.code == SEND:
+            at = self.open(TRANSACTION_ID)
+            out.copy(self.text, self.messages[0].unique, self.messages[0].unique_end)
+            self.close(at)
+        if self.binary:
+            out.put(BINARY_TAIL)
+            out.set_word(fields, <uint32_t>(out.size - fields - 4))
+        else:
+            out.put(JSON_MIDDLE)
+            out.decimal(h.opaque)
+            out.put(JSON_TAIL)
+        out.set_word(begin, <uint32_t>(out.size - begin - 4))
+        out.set_word(begin + 4, form | <uint32_t>(out.size - begin - 8))
         return 0
 
-    cdef int answer(
-        self, int64_t opaque, bint binary, bytes host_hex, int64_t offset, int64_t queue_id, int64_t queue_offset
-    ) except -1:
-        """The answer to a send, as ``sendanswer.send_answer`` writes it."""
-        cdef Writer out = self.answers
-        cdef Py_ssize_t begin = out.size
-        if binary:
-            out.put(self.reply(opaque, True, [offset], queue_id, queue_offset, self.unique.decode()))
-            return 0
-        out.long_word(0)
-        out.put(b'{"code":0,"extFields":{"msgId":"')
-        out.put(host_hex)
-        out.hexadecimal(<uint64_t>offset)
-        out.put(b'","queueId":"')
-        out.decimal(queue_id)
-        out.put(b'","queueOffset":"')
-        out.decimal(queue_offset)
-        out.put(b'","transactionId":"')
-        out.put(self.unique)
-        out.put(REST)
-        out.decimal(opaque)
-        out.put(TAIL)
-        out.set_word(begin, <uint32_t>(out.size - begin - 4))
-        out.set_word(begin + 4, <uint32_t>(out.size - begin - 8))
+    cdef Py_ssize_t open(self, FieldName name) except -1:
+        """Begin a field; returns where its value begins."""
+        if self.binary:
+            self.answers.put(name.binary)
+            self.answers.word(0)
+        else:
+            self.answers.put(name.json)
+        return self.answers.size
+
+    cdef int close(self, Py_ssize_t value) except -1:
+        """End a field whose value begins there."""
+        if self.binary:
+            self.answers.set_word(value - 4, <uint32_t>(self.answers.size - value))
+        else:
+            self.answers.byte(34)
+            self.answers.byte(44)
         return 0
 
 
 from verniermq.kernel.codes import PROTOCOL_LANGUAGE, PROTOCOL_VERSION
 from verniermq.kernel.handlers.sendanswer import REGION
+from verniermq.kernel.remoting.binary_header import language_number
 
-cdef bytes REST = f'","MSG_REGION":"{REGION}","TRACE_ON":"true"}},"flag":1,"language":"{PROTOCOL_LANGUAGE}","opaque":'.encode()
-cdef bytes TAIL = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'.encode()
+cdef bytes JSON_HEAD = b'{"code":0,"extFields":{'
+cdef bytes JSON_MIDDLE = f'"MSG_REGION":"{REGION}","TRACE_ON":"true"}},"flag":1,"language":"{PROTOCOL_LANGUAGE}","opaque":'.encode()
+cdef bytes JSON_TAIL = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'.encode()
+cdef bytes BINARY_HEAD = bytes((0, 0, language_number(PROTOCOL_LANGUAGE))) + PROTOCOL_VERSION.to_bytes(2, "big")
+cdef bytes BINARY_TAIL = b"".join(
+    [len(text).to_bytes(size, "big") + text.encode() for text, size in (("MSG_REGION", 2), (REGION, 4), ("TRACE_ON", 2), ("true", 4))]
+)

@@ -24,15 +24,13 @@ from weakref import WeakKeyDictionary
 
 from verniermq.kernel import hookspecs
 from verniermq.kernel.accel.compiled import compiled
-from verniermq.kernel.codes import RequestCode, ResponseCode
+from verniermq.kernel.codes import RequestCode
 from verniermq.kernel.commitlog.record import MAGIC_V1, topic_field
-from verniermq.kernel.dispatch.event import in_hex
 from verniermq.kernel.dispatch.run import Run
 from verniermq.kernel.errors import StoreNotWritable
 from verniermq.kernel.handlers.plainbatch import PlainTexts
-from verniermq.kernel.handlers.sendanswer import batch_fields, send_answer
 from verniermq.kernel.names import Property
-from verniermq.kernel.remoting import Command, Connection, Handler, ServedTogether
+from verniermq.kernel.remoting import Connection, Handler, ServedTogether
 from verniermq.kernel.remoting.binary_header import language_number
 from verniermq.kernel.remoting.interceptor import passed_by
 
@@ -89,7 +87,6 @@ class PlainLane:
             PlainTexts(lambda: host.concerned_properties, not_plain=frozenset({Property.REGION})),
             PlainTexts(lambda: host.concerned_properties),
             added.encode(),
-            self._reply,
             longest_frame=limits.max_frame_size - 4,
             longest_header=min(limits.max_header_size, 0xFFFFFF),
             largest=store.settings.max_message_size,
@@ -175,13 +172,3 @@ class PlainLane:
                     told(code, oneway, count, elapsed_ns * count // total)
                 except Exception:
                     logger.exception("whoever counts sends failed told=%r", told)  # they are stored all the same
-
-    def _reply(
-        self, opaque: int, binary: bool, offsets: Sequence[int], queue_id: int, queue_offset: int, unique: str | None
-    ) -> bytes:
-        host = in_hex(self._store.store_host)
-        ids = ",".join([f"{host}{offset:016X}" for offset in offsets])
-        request = Command(0, opaque, binary=binary)
-        if unique is not None:
-            return bytes(send_answer(request, ids, queue_id, queue_offset, unique).encode())
-        return bytes(request.reply(ResponseCode.SUCCESS, batch_fields(ids, queue_id, queue_offset)).encode())

@@ -6,14 +6,18 @@ Two kinds of rounds, each with a seed of its own, each on two brokers, one of th
 - mutated: single frames with bytes changed, put in and taken out, most of them with their lengths put right again.
 
 Log, queues, key index and answers have to be equal, byte by byte. A round that fails prints its kind and seed;
-``--kind mixed --seed 7 --rounds 1`` runs it again.
+``--kind mixed --seed 7 --rounds 1`` runs it again. ``--record`` appends a line for each kind to
+``bench/results/lane.jsonl``.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
+import os
 import random
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +32,7 @@ from tests.kernel.test_lane import Counting, meet
 from tests.kernel.twins import Twin, take_plain_way, twin
 from verniermq.kernel.accel.lane import compiled_lane
 
+RECORD = Path(__file__).parents[2] / "bench/results/lane.jsonl"
 MIXED = 1000
 MUTATED = 10_000
 PIECES = (
@@ -126,28 +131,45 @@ async def _round(kind: str, seed: int, *, compiled: bool) -> tuple[dict[str, str
             return {"answers": answers.hexdigest(), **left}, share
 
 
+def record(kind: str, seed: int, rounds: int, frames: int, seconds: float) -> None:
+    """Note rounds without a difference."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=10", "HEAD"], cwd=RECORD.parent, stdout=subprocess.PIPE, text=True, check=True
+    )
+    line = {
+        "kind": kind, "commit": commit.stdout.strip(), "date": time.strftime("%Y-%m-%d"), "seed": seed,
+        "rounds": rounds, "frames": frames, "differences": 0, "seconds": round(seconds),
+        "sanitizer": "asan" in os.environ.get("LD_PRELOAD", ""),
+    }  # fmt: skip
+    with RECORD.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
 @click.command(help=__doc__)
 @click.option("--kind", type=click.Choice(["both", "mixed", "mutated"]), default="both", show_default=True)
 @click.option("--rounds", default=100, show_default=True, help="Of each kind.")
 @click.option("--seed", default=None, type=int, help="Of the first round; drawn if it is not given.")
-def main(kind: str, rounds: int, seed: int | None) -> None:
+@click.option("--record", "recorded", is_flag=True, help="Keep what was found.")
+def main(kind: str, rounds: int, seed: int | None, recorded: bool) -> None:
     if compiled_lane() is None:
         raise click.ClickException("the lane is not compiled: make fast")
     logging.disable(logging.CRITICAL)
     first = random.randrange(2**31) if seed is None else seed
+    kinds = {"mixed": MIXED, "mutated": MUTATED} if kind == "both" else {kind: MIXED if kind == "mixed" else MUTATED}
     began = time.monotonic()
     for number in range(rounds):
-        for each in ("mixed", "mutated") if kind == "both" else (kind,):
+        for each, count in kinds.items():
             with_lane, share = anyio.run(lambda: _round(each, first + number, compiled=True))  # noqa: B023
             without, _ = anyio.run(lambda: _round(each, first + number, compiled=False))  # noqa: B023
             if with_lane != without:
                 differing = sorted(name for name in {*with_lane, *without} if with_lane.get(name) != without.get(name))
                 raise click.ClickException(f"{each} round with seed {first + number} differs in {', '.join(differing)}")
-            count = MIXED if each == "mixed" else MUTATED
             click.echo(
                 f"{each:8} seed {first + number}: {count} frames equal, {share:.0%} of their bytes by the lane, "
                 f"{(number + 1) * count} in {time.monotonic() - began:.0f} s"
             )
+    for each, count in kinds.items() if recorded else ():
+        record(each, first, rounds, rounds * count, time.monotonic() - began)
 
 
 if __name__ == "__main__":

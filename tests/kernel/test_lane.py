@@ -124,6 +124,44 @@ async def test_plain_sends_take_the_lane(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @compiled_only
+@pytest.mark.parametrize("binary", [0.0, 1.0])
+@pytest.mark.parametrize("oneway", [False, True])
+@pytest.mark.parametrize("code", [frames.SEND, frames.BATCH])
+async def test_sends_and_batches_are_answered_alike_in_both_forms_of_a_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, oneway: bool, binary: float
+) -> None:
+    chance = random.Random(3)
+    monkeypatch.setattr(frames, "TOPICS", ("orders", "bills"))  # the third one's name is refused
+
+    def properties(number: int) -> str:
+        return f"KEYS\x01order-{number}\x02UNIQ_KEY\x01{frames.unique_key(number)}\x02TAGS\x01paid\x02"
+
+    def one_frame(number: int) -> bytes:
+        body = b"x" * number
+        if code == frames.BATCH:
+            texts = [properties(number + i).encode() for i in range(1 + number % 5)]
+            body = b"".join(frames.element(b"y" * len(text), text) for text in texts)
+        return frames.frame(number, code, properties(number), body, chance, oneway=oneway, binary=binary)
+
+    sends = [one_frame(number) for number in range(40)]
+    answers = {}
+    for compiled in (True, False):
+        with monkeypatch.context() as patch:
+            if not compiled:
+                take_plain_way(patch)
+            async with twin(tmp_path / str(compiled), patch) as one:
+                counting = Counting(one) if compiled else None
+                await meet(one)
+                first = await one.give(sends[0])  # tells the form of the peer's headers
+                if counting is not None:
+                    counting.bytes = 0
+                answers[compiled] = [first, *[await one.give(data) for data in sends[1:]]]
+                assert counting is None or counting.bytes == sum(map(len, sends[1:]))
+    assert answers[True] == answers[False]
+    assert all(bool(answer) != oneway for answer in answers[True])
+
+
+@compiled_only
 @pytest.mark.parametrize("settings", [{"store__flush": "sync"}, {"plugins__enable": ["acl"]}])
 async def test_while_somebody_has_to_confirm_or_is_asked_nothing_is_plain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
