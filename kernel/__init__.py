@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from verniermq.kernel import hookspecs, requests
 from verniermq.kernel.accel.compiled import compiled
-from verniermq.kernel.broker import Broker
+from verniermq.kernel.broker import Broker, Context
 from verniermq.kernel.clock import SAME_MOMENT, Clock, SystemClock
 from verniermq.kernel.codes import PRODUCT, PRODUCT_FIELD, Perm, RequestCode, ResponseCode
 from verniermq.kernel.commitlog.encoder import encode as encode_record
@@ -66,12 +66,10 @@ from verniermq.kernel.errors import (
 )
 from verniermq.kernel.hookspec import hookspec
 from verniermq.kernel.host.builtin import Catalogue
-from verniermq.kernel.host.context import Context
 from verniermq.kernel.host.host import PluginHost
 from verniermq.kernel.host.offers import Check, Histogram, Metric, Page, PageAnswer, PageContent, Sample
 from verniermq.kernel.host.plugin import API_VERSION, Attribute, Declaration, NoConfig, concerns, gathered, hookimpl
 from verniermq.kernel.host.registry import Registry
-from verniermq.kernel.host.role import Role
 from verniermq.kernel.jsonlimits import FROM_FILE, FROM_PEER, FROM_SERVER, parse_json
 from verniermq.kernel.loop import backend_options
 from verniermq.kernel.maybe import then
@@ -124,6 +122,7 @@ from verniermq.kernel.remoting import (
     parse_address,
     request_name,
 )
+from verniermq.kernel.role import Role
 from verniermq.kernel.steps import ITEMS_PER_STEP, Steps, in_steps
 from verniermq.kernel.store import Appended, DispatchEvent, Store, TagsCoder
 from verniermq.kernel.tables.clients import ClientRegistry, ConsumerGroup, LiveSubscription, Member

@@ -20,10 +20,10 @@ from verniermq.kernel.hookspec import hookspec
 
 if TYPE_CHECKING:
     from verniermq.kernel.codes import ResponseCode
-    from verniermq.kernel.host.role import Role
     from verniermq.kernel.message import MessageFilter, MessageQueue, PendingMessage, Subscription
     from verniermq.kernel.remoting import Command, Connection
     from verniermq.kernel.requests import Access, Caller
+    from verniermq.kernel.role import Role
     from verniermq.kernel.store import Appended, DispatchEvent
     from verniermq.kernel.tables.topics import TopicConfig
 

@@ -36,6 +36,7 @@ from verniermq.kernel.remoting.interceptor import passed_by
 
 if TYPE_CHECKING:
     from verniermq.kernel.handlers.parts import BrokerParts
+    from verniermq.kernel.handlers.send import SendHandler
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,19 @@ COUNTED: Final = tuple(
 def compiled_lane() -> Any | None:
     """The compiled module, if it is there."""
     return compiled("verniermq.kernel.accel", "_lane")
+
+
+def plain_lane(broker: BrokerParts, handler: SendHandler) -> PlainLane | None:
+    """The compiled way beside the handler of sends, if there is one."""
+    module = compiled_lane()
+    if module is None:
+        return None
+    own: dict[int, Handler] = {
+        RequestCode.SEND_MESSAGE_V2: handler.send,
+        RequestCode.SEND_BATCH_MESSAGE: handler.send_batch,
+    }
+    handler.lane = lane = PlainLane(module, broker, handler.added_text, own)
+    return lane
 
 
 class PlainLane:

@@ -11,12 +11,11 @@ import random
 import struct
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from anyio.lowlevel import checkpoint
 
 from verniermq.kernel import hookspecs
-from verniermq.kernel.accel.lane import PlainLane, compiled_lane
 from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.errors import MessageIllegal, MessageSizeExceeded, QueueOutOfRange
 from verniermq.kernel.handlers.plainbatch import MOST_MESSAGES, Columns, PlainTexts, split
@@ -25,7 +24,7 @@ from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.maybe import in_turn, then
 from verniermq.kernel.message import LONGEST_TAG, VALUE_END, PendingMessage, SysFlag, parse_properties
 from verniermq.kernel.names import RETRY_PREFIX, Property
-from verniermq.kernel.remoting import Command, Connection, Handler
+from verniermq.kernel.remoting import Command, Connection
 from verniermq.kernel.requests import SendMessage, read_send
 from verniermq.kernel.steps import in_steps
 
@@ -58,7 +57,22 @@ class SendTarget:
         self.concerned = concerned
 
 
+class PlainTopics(Protocol):
+    """The compiled way of plain sends, which has to know where they may go."""
+
+    def learn(self, topic: str, queues: int) -> None:
+        """Messages to this topic concern no plugin."""
+
+    def forget(self, topic: str) -> None: ...
+
+
 class SendHandler:
+    """
+    Attributes:
+        lane: The compiled way of plain sends, if there is one.
+        added_text: The properties that each message gets, as text.
+    """
+
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._store = broker.store
@@ -77,14 +91,8 @@ class SendHandler:
             Property.TRACE_SWITCH: "true",
             Property.CLUSTER: broker.configuration.broker.cluster,
         }
-        self._added_text = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
-        compiled = compiled_lane()
-        own: dict[int, Handler] = {
-            RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
-        }
-        self.lane = None if compiled is None else PlainLane(compiled, broker, self._added_text, own)
-        """The compiled way of plain sends, if there is one."""
+        self.added_text = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
+        self.lane: PlainTopics | None = None
 
     def register(self, table: HandlerTable) -> None:
         table.serve(RequestCode.SEND_MESSAGE, SendMessage, self.send)
@@ -141,9 +149,9 @@ class SendHandler:
         if not clean:
             message.properties_text = None
         elif not text or text[-1] == VALUE_END:
-            message.properties_text = text + self._added_text
+            message.properties_text = text + self.added_text
         else:
-            message.properties_text = text + VALUE_END + self._added_text
+            message.properties_text = text + VALUE_END + self.added_text
 
     def _target(self, send: SendMessage, connection: Connection) -> SendTarget:
         topic = send.topic

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.host.hookcall import ActivePlugin
 from verniermq.kernel.host.registry import Service
-from verniermq.kernel.host.role import Roles
+from verniermq.kernel.role import Roles
 
 logger = logging.getLogger(__name__)
 

@@ -66,7 +66,7 @@ async def outcome(
     if not compiled:
         take_plain_way(patch)
     async with twin(folder, patch) as one:
-        assert (one.broker._send.lane is not None) == compiled
+        assert (one.broker._lane is not None) == compiled
         counting = Counting(one) if compiled else None
         await meet(one)
         answers = [await one.give(chunk) for chunk in chunks]

@@ -198,7 +198,7 @@ async def test_a_request_whose_peer_goes_away_is_announced_when_it_is_done() -> 
 
 
 async def test_a_request_that_a_stop_cancels_is_announced_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verniermq.kernel.broker.STOP_GRACE_SECONDS", 0.01)
+    monkeypatch.setattr("verniermq.kernel.broker.broker.STOP_GRACE_SECONDS", 0.01)
     async with running_broker(**enabled(x=Plugin)) as broker:
         plugin = plugin_of(broker)
         async with peer(broker.address) as client:

@@ -16,7 +16,7 @@ from tests.kernel.pulling import until
 from tests.plugins.peer import peer
 from verniermq.kernel import MATCH_ALL, Context, Declaration, PendingMessage, Registry, ResponseCode, Role, hookimpl
 from verniermq.kernel.handlers.longpoll import HeldPull
-from verniermq.kernel.host.role import Roles
+from verniermq.kernel.role import Roles
 from verniermq.testing import ManualClock, running_broker
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 
+from verniermq.kernel.accel import lane
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.handlers import send
 from verniermq.kernel.message import pack_host
@@ -27,7 +28,7 @@ HOST = pack_host("10.0.0.5", 10911)
 
 def take_plain_way(patch: pytest.MonkeyPatch) -> None:
     """Have brokers use nothing that is compiled."""
-    patch.setattr(send, "compiled_lane", lambda: None)
+    patch.setattr(lane, "compiled_lane", lambda: None)
     for module in (indexfile, keys):
         patch.setattr(module, "ENTRIES", None)
 

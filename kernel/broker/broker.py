@@ -20,6 +20,8 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from verniermq.kernel import hookspecs
+from verniermq.kernel.accel.lane import PlainLane, plain_lane
+from verniermq.kernel.broker.context import Context
 from verniermq.kernel.clock import Clock, SystemClock
 from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.config import Configuration, RemotingSettings, TlsSettings
@@ -41,12 +43,10 @@ from verniermq.kernel.handlers.pull import PullHandler
 from verniermq.kernel.handlers.send import SendHandler
 from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.host.brokerhost import BrokerHost
-from verniermq.kernel.host.context import Context
 from verniermq.kernel.host.feed import Feed
 from verniermq.kernel.host.hookcall import plugin_handler
 from verniermq.kernel.host.registry import Registry
 from verniermq.kernel.host.reload import SettingsWatcher
-from verniermq.kernel.host.role import Role, Roles
 from verniermq.kernel.host.service import Tasks, keep_running, run_service
 from verniermq.kernel.maybe import then
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, PendingMessage, Subscription
@@ -63,6 +63,7 @@ from verniermq.kernel.remoting import (
     request_name,
 )
 from verniermq.kernel.remoting.advertised import Advertised, advertised_address
+from verniermq.kernel.role import Role, Roles
 from verniermq.kernel.store import Appended, DispatchEvent, Store
 from verniermq.kernel.tables.clients import ClientRegistry
 from verniermq.kernel.tables.document import Document, Documents
@@ -75,14 +76,14 @@ from verniermq.kernel.tables.unsaved import UnsavedTopics
 if TYPE_CHECKING:
     from verniermq.kernel.remoting.tls import Tls
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__package__)
 
 STOP_GRACE_SECONDS: Final = 5.0
 CLIENT_SCAN_SECONDS: Final = 10.0
 
 
 class Broker:
-    """One broker. What a plugin may use of it is in :class:`~verniermq.kernel.host.context.Context`."""
+    """One broker. What a plugin may use of it is in :class:`~verniermq.kernel.broker.context.Context`."""
 
     def __init__(
         self,
@@ -155,6 +156,7 @@ class Broker:
         self.groups_document: Document
         self.offsets_document: Document
         self._send: SendHandler
+        self._lane: PlainLane | None
         self._task_group: TaskGroup
         self._tasks: Tasks
         self._registries: list[Registry] = []
@@ -332,7 +334,7 @@ class Broker:
             limits=_limits(self.configuration.remoting),
             guards=self.host.guards,
             observers=self.host.calls(hookspecs.request_served),
-            lane=self._send.lane,
+            lane=self._lane,
             unsupported=self._unsupported,
             on_disconnect=self._connection_closed,
             tls=self.tls,
@@ -418,6 +420,7 @@ class Broker:
 
     def _collect_handlers(self) -> None:
         self._send = SendHandler(self)
+        self._lane = plain_lane(self, self._send)
         families = (self._send, PullHandler(self), OffsetHandlers(self), HeartbeatHandlers(self))
         for family in families:
             family.register(self.table)
@@ -481,7 +484,7 @@ class Broker:
     @property
     def path(self) -> Literal["compiled", "plain"]:
         """How plain sends are served."""
-        return "plain" if self._send.lane is None else "compiled"
+        return "plain" if self._lane is None else "compiled"
 
     def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
         """Serve a request that is decoded to ``SendMessage``, as if it were a send, or the batch that its code says."""

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.host.offers import Check, Metric, Page
-from verniermq.kernel.host.role import Role
 from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
 from verniermq.kernel.remoting.command import Command
 from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Handler
 from verniermq.kernel.remoting.interceptor import Interceptor, ServedTogether
 from verniermq.kernel.requests import Access, Caller, Identity, Request
+from verniermq.kernel.role import Role
 from verniermq.kernel.tables.document import Document, TableFile
 
 if TYPE_CHECKING:
-    from verniermq.kernel.broker import Broker
+    from verniermq.kernel.broker.broker import Broker
     from verniermq.kernel.dispatch.event import Appended
 
 
