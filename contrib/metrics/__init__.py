@@ -95,6 +95,8 @@ class Plugin:
     lag: LagTable = attrs.field(init=False)
     otlp: OtlpPush | None = attrs.field(default=None, init=False)
     _own: OwnMetrics = attrs.field(init=False)
+    _texts: dict[Labels, Texts] = attrs.field(factory=dict, init=False)
+    """The texts of labels in the scrape before."""
     _counts: bool = attrs.field(default=False, init=False)
     """Not while the log is read after a crash: what comes then was counted before."""
 
@@ -159,11 +161,17 @@ class Plugin:
         if deleted:
             self.broker.catch_up()
             self.traffic.forget(deleted)
+            self.lag.forget(deleted)
 
     # --- what is asked ---------------------------------------------------------------------
 
     async def page(self, query: Mapping[str, str]) -> PageAnswer:
-        return await self._written(self._families())
+        texts: dict[Labels, Texts] = {}
+        answer = await self._written(self._families(), texts)
+        for known in texts.values():
+            known.settle()
+        self._texts = texts
+        return answer
 
     async def detailed(self, query: Mapping[str, str]) -> PageAnswer:
         """Only families whose name fits ``family``, and each queue of the groups that fit ``group`` and ``topic``."""
@@ -174,7 +182,7 @@ class Plugin:
         groups, topics = query.get("group", "*"), query.get("topic", "*")
         families = [metric for metric in self._families() if fnmatchcase(metric.name, wanted)]
         queues = [metric for metric in self._queue_families(groups, topics) if fnmatchcase(metric.name, wanted)]
-        return await self._written([*families, *queues])
+        return await self._written([*families, *queues], {})
 
     def _families(self) -> list[Metric]:
         """By name; of two with the same name, the one of the first plugin."""
@@ -200,12 +208,11 @@ class Plugin:
             lambda: rows(1),
         )  # fmt: skip
 
-    async def _written(self, families: Sequence[Metric]) -> PageAnswer:
+    async def _written(self, families: Sequence[Metric], texts: dict[Labels, Texts]) -> PageAnswer:
         """The text of some families, worked out in steps between which others have their turns."""
         started = time.perf_counter()
         self.broker.catch_up()
         pieces: list[bytes] = []
-        texts: dict[Labels, Texts] = {}
 
         def work() -> Iterator[None]:
             yield from self.lag.look()
@@ -226,7 +233,7 @@ class Plugin:
         labels = Labels.of(metric.labels, self._constant(metric.name))
         known = texts.get(labels)
         if known is None:
-            known = texts[labels] = Texts(labels)
+            known = texts[labels] = Texts(labels, self._texts.get(labels))
         try:
             for text in family(self._renamed(metric), known, self.config.max_series):
                 if text is not None:

@@ -90,7 +90,7 @@ class ApacheMetrics:
         )  # fmt: skip
         registry.metric(
             "rocketmq_message_size", "histogram", "Bytes of one, as stored.",
-            lambda: ((self._in(key), count.settle()) for key, count in list(traffic.incoming.items())), IN_LABELS,
+            lambda: ((self._in(key), count.histogram) for key, count in list(traffic.incoming.items())), IN_LABELS,
         )  # fmt: skip
         registry.metric(
             "rocketmq_messages_out_total", "counter", "Messages that groups got; those tried again not among them.",

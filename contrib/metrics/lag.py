@@ -11,7 +11,7 @@ condition in SQL cannot be judged so, and everything counts. ``verniermq_lag_est
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -22,6 +22,9 @@ from verniermq.kernel import RETRY_PREFIX, ConsumeQueue, Context, Sample, Subscr
 ROWS_PER_STEP: Final = 16
 SCANNED: Final = 2048
 """Entries of a queue that are looked at for one group with tags; a tenth of a millisecond."""
+
+MOST_TIMES: Final = 1024
+"""Times of messages that are remembered beyond two for each row."""
 
 LABELS: Final = ("consumer_group", "is_retry", "is_system", "topic")
 
@@ -45,6 +48,20 @@ class Lag:
     """The age of the oldest that is not handed out."""
     is_estimated: bool | None = None
     """Whether a filter could not be judged for all of it; ``None`` without a filter."""
+    oldest: int = 0
+    waiting: int = 0
+    """When the oldest of both was stored; 0 if there is none."""
+    basis: Basis | None = None
+
+
+class Basis(NamedTuple):
+    """What a row was worked out from. While that is the same, only its ages change."""
+
+    ranges: tuple[int, ...]
+    """Of each queue: its first offset and its end."""
+    committed: Mapping[int, int]
+    pulled: Mapping[int, int]
+    wanted: Subscription | None
 
 
 class WaitingMessages(NamedTuple):
@@ -63,41 +80,58 @@ class LagTable:
         self._kept: defaultdict[str, dict[str, Lag]] = defaultdict(dict)
         """By group and topic."""
         self._times: dict[tuple[str, int, int], int] = {}
-        self._known_times: dict[tuple[str, int, int], int] = {}
-        """Topic, queue and offset → when that message was stored, of this look and of the one before."""
+        """Topic, queue and offset → when that message was stored."""
 
     def look(self) -> Iterator[None]:
         """Make the table anew, in steps."""
         rows: list[Lag] = []
         kept: defaultdict[str, dict[str, Lag]] = defaultdict(dict)
-        self._known_times, self._times = self._times, {}
+        if len(self._times) > 2 * len(self.rows) + MOST_TIMES:
+            self._times.clear()
         now = self._broker.clock.now_ms()
         consumers, topics = self._broker.clients.consumers, self._broker.topics
+        pulled_queues = self._broker.offsets.pulled_queues
         queues = yield from self._queues()
         last, system = "", "false"
+        here: Sequence[ConsumeQueue] = ()
+        ranges: tuple[int, ...] = ()
         for number, (topic, group, committed) in enumerate(self._broker.offsets):
             if number % ROWS_PER_STEP == 0:
                 yield
-            if topics.find(topic) is None:
-                continue
+            if topic != last:
+                if topics.find(topic) is None:
+                    continue
+                last, system = topic, "true" if topics.is_system(topic) else "false"
+                here = queues.get(topic, ())
+                ranges = tuple([offset for queue in here for offset in (queue.min_offset, queue.max_offset)])
             live = consumers.get(group)
             if live is not None and live.message_model == "BROADCASTING":
                 continue
-            if topic != last:
-                last, system = topic, "true" if topics.is_system(topic) else "false"
             row = self._kept[group].get(topic)
             if row is None:
                 row = Lag((group, "true" if topic.startswith(RETRY_PREFIX) else "false", system, topic))
             rows.append(row)
             kept[group][topic] = row
-            if topic in queues:
+            if here:
                 subscribed = None if live is None else live.subscriptions.get(topic)
                 wanted = None if subscribed is None else subscribed.subscription
-                self._count(row, queues[topic], committed, wanted, now)
+                pulled = pulled_queues(group, topic)
+                if row.basis != (ranges, committed, pulled, wanted):
+                    row.basis = Basis(ranges, dict(committed), dict(pulled), wanted)
+                    self._count(row, here, row.basis)
+                row.lag_ms = now - row.oldest if row.oldest else 0
+                row.queueing_ms = now - row.waiting if row.waiting else 0
         self.rows, self._kept = rows, kept
-        self._known_times = {}
 
-    def _queues(self) -> Generator[None, None, Mapping[str, list[ConsumeQueue]]]:
+    def forget(self, topics: Iterable[str]) -> None:
+        """Topics are deleted; others of these names begin anew."""
+        gone = set(topics)
+        for rows in self._kept.values():
+            for topic in gone & rows.keys():
+                del rows[topic]
+        self._times = {place: stored for place, stored in self._times.items() if place[0] not in gone}
+
+    def _queues(self) -> Generator[None, None, Mapping[str, Sequence[ConsumeQueue]]]:
         """By topic, of those that ever had a message; asked once, since many groups may read one."""
         found: dict[str, list[ConsumeQueue]] = defaultdict(list)
         for number, queue in enumerate(list(self._broker.store.queues())):
@@ -106,26 +140,20 @@ class LagTable:
                 yield
         return found
 
-    def _count(
-        self,
-        row: Lag,
-        queues: list[ConsumeQueue],
-        committed: Mapping[int, int],
-        wanted: Subscription | None,
-        now: int,
-    ) -> None:
-        group, _, _, topic = row.labels
-        pulled = self._broker.offsets.pulled
+    def _count(self, row: Lag, queues: Sequence[ConsumeQueue], basis: Basis) -> None:
+        topic = row.labels[3]
+        wanted = basis.wanted
         selects = wanted is not None and not wanted.wants_all
         lag = inflight = 0
-        oldest = waiting = now
+        oldest: list[int] = []
+        waiting: list[int] = []
         is_estimated = False
         for queue in queues:
             end, queue_id = queue.max_offset, queue.queue_id
-            place = max(committed.get(queue_id, 0), queue.min_offset)
+            place = max(basis.committed.get(queue_id, 0), queue.min_offset)
             if place >= end:
                 continue
-            handed_out = min(max(pulled(group, topic, queue_id), place), end)
+            handed_out = min(max(basis.pulled.get(queue_id, 0), place), end)
             waits, first, ready, next_one = end - place, place, end - handed_out, handed_out
             if selects and wanted is not None:
                 waits, first, is_guess = _waiting(queue, place, end, wanted)
@@ -134,20 +162,21 @@ class LagTable:
             lag += waits
             inflight += max(0, waits - ready)
             if waits:
-                oldest = min(oldest, self._stored(topic, queue_id, first) or now)
+                oldest.append(self._stored(topic, queue_id, first))
             if ready:
-                waiting = min(waiting, self._stored(topic, queue_id, next_one) or now)
+                waiting.append(self._stored(topic, queue_id, next_one))
         row.lag, row.inflight, row.ready = lag, inflight, lag - inflight
-        row.lag_ms, row.queueing_ms = now - oldest, now - waiting
+        row.oldest, row.waiting = min(filter(None, oldest), default=0), min(filter(None, waiting), default=0)
         row.is_estimated = is_estimated if selects else None
 
-    def _stored(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """When a message was stored. It is read once for the groups that wait before it, and for the next scrapes."""
+    def _stored(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored, 0 if it is gone. It is read once for the groups that wait before it, and for the
+        next scrapes."""
         place = (topic, queue_id, offset)
         stored = self._times.get(place)
         if stored is None:
-            stored = self._known_times.get(place) or self._broker.store.stored_at(topic, queue_id, offset)
-            if stored is not None:
+            stored = self._broker.store.stored_at(topic, queue_id, offset) or 0
+            if stored:
                 self._times[place] = stored
         return stored
 

@@ -1,9 +1,9 @@
 """How long requests take, from the beginning of their handler to its answer, by code and outcome.
 
 An interceptor before each handler costs a third of what a hook around every request would, and timing costs more than
-the interceptor: so of a kind of request that comes often, one in ``SHARE`` is timed and counts for all of them. What is
-refused or fails counts by itself. A pull that waits for a message is left out: how long it waits says nothing of the
-broker.
+the interceptor: so the more requests of a kind came, the fewer are timed, from each to one in ``SHARE``, and one counts
+for all up to the next. What is refused or fails counts by itself. A pull that waits for a message is left out: how long
+it waits says nothing of the broker.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ FINE_SECONDS: Final = (
 )  # fmt: skip
 """Apache's ranges begin at 1 ms, where all of these requests are; so these are finer, and end where those end too."""
 CREATE_MS: Final = (10.0, 100.0, 1000.0, 3000.0, 5000.0)
-SHARE: Final = 64
-EACH_TIMED: Final = 256
-"""So many of a kind are timed each, before it is a kind that comes often."""
+SHARE: Final = 1024
+EXACT_TO: Final = 64
+"""One request counts for so many at most: of all that came before, one in 64. So counts are ahead by 2 % at most."""
 FAILED: Final = -1
 """In the place of the code of an answer."""
 
@@ -62,7 +62,7 @@ class Requests:
     def _timed(self, code: int) -> Interceptor:
         by_answer: dict[int, Histogram] = {}
         creates = code in (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
-        timed = untimed = 0
+        seen = untimed = 0
 
         def ended(request: Command, outcome: int, started: int, times: int = 1) -> None:
             seconds = (perf_counter_ns() - started) / 1e9
@@ -79,7 +79,7 @@ class Requests:
         def interceptor(
             handler: Handler, request: Command, connection: Connection
         ) -> Answer | Coroutine[Any, Any, Answer]:
-            nonlocal timed, untimed
+            nonlocal seen, untimed
             if untimed:
                 untimed -= 1
                 try:
@@ -90,10 +90,9 @@ class Requests:
                 except Exception:
                     ended(request, FAILED, perf_counter_ns())
                     raise
-            timed += 1
-            times = 1
-            if timed > EACH_TIMED and not creates:
-                times, untimed = SHARE, SHARE - 1
+            times = 1 if creates else min(SHARE, 1 + seen // EXACT_TO)
+            seen += times
+            untimed = times - 1
             started = perf_counter_ns()
             try:
                 answer = handler(request, connection)

@@ -66,12 +66,18 @@ class Labels:
 class Texts(dict[tuple[str, ...], str]):
     """The values of labels → their text, for families that have the same labels and the same figures' values."""
 
-    def __init__(self, labels: Labels) -> None:
+    def __init__(self, labels: Labels, before: Mapping[tuple[str, ...], str] | None = None) -> None:
+        """``before`` are texts of these labels that are known, of which those are taken over that are wanted again."""
         self._labels = labels
+        self._before = {} if before is None else before
 
     def __missing__(self, values: tuple[str, ...]) -> str:
-        text = self[values] = self._labels.text(values)
+        text = self[values] = self._before.get(values) or self._labels.text(values)
         return text
+
+    def settle(self) -> None:
+        """Forget what was not wanted."""
+        self._before = {}
 
 
 def family(metric: Metric, texts: Texts, most: int) -> Iterator[str | None]:

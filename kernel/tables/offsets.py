@@ -30,6 +30,7 @@ Pair = tuple[str, str]
 """Topic and group."""
 
 NOTHING: Final[Mapping[str, dict[int, int]]] = {}
+NO_QUEUES: Final[Mapping[int, int]] = {}
 
 
 class ConsumerOffsets:
@@ -110,6 +111,10 @@ class ConsumerOffsets:
     def pulled(self, group: str, topic: str, queue_id: int) -> int:
         pulled = self._pulled.get(topic, NOTHING).get(group, {}).get(queue_id, 0)
         return max(pulled, self.committed(group, topic, queue_id) or 0)
+
+    def pulled_queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """Where a group was served last, by queue, of those that it pulled from since the start."""
+        return self._pulled.get(topic, NOTHING).get(group, NO_QUEUES)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move a group, whether or not its consumers are there to be told.
