@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from verniermq.cli.bodies import BadBody, Decode, value_text
 from verniermq.client.errors import ClientError
 from verniermq.client.message import ReceivedMessage
 
@@ -33,10 +34,9 @@ FIELDS: Final[dict[str, Callable[[ReceivedMessage], Any]]] = {
     "keys": lambda message: " ".join(message.keys),
     "size": lambda message: len(message.body),
     "properties": lambda message: json.dumps(message.properties, ensure_ascii=False),
-    "body": lambda message: body_text(message),
     "base64": lambda message: base64.b64encode(message.body).decode(),
 }
-"""What a template may name; ``{property.colour}`` is one property."""
+"""What a template may name beside ``{body}``; ``{property.colour}`` is one property."""
 
 
 def _moment(milliseconds: int) -> str:
@@ -50,35 +50,41 @@ class MessageTemplate:
         ClientError: a field that no message has.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, decode: Decode | None = None) -> None:
         text = _ESCAPE.sub(lambda found: _ESCAPED[found.group(1)], text)
         self._parts: list[str | Callable[[ReceivedMessage], Any]] = []
         end = 0
         for found in _FIELD.finditer(text):
             self._parts.append(text[end : found.start()])
             end = found.end()
-            self._parts.append(found.group()[0] if found.group(1) is None else _field(found.group(1)))
+            self._parts.append(found.group()[0] if found.group(1) is None else _field(found.group(1), decode))
         self._parts.append(text[end:])
 
     def __call__(self, message: ReceivedMessage) -> str:
         return "".join(part if isinstance(part, str) else str(part(message)) for part in self._parts)
 
 
-def _field(name: str) -> Callable[[ReceivedMessage], Any]:
+def _field(name: str, decode: Decode | None) -> Callable[[ReceivedMessage], Any]:
+    if name == "body":
+        return lambda message: body_text(message, decode)
     if name.startswith("property."):
         wanted = name.removeprefix("property.")
         return lambda message: message.properties.get(wanted, "")
     if name not in FIELDS:
-        raise ClientError(f"{{{name}}} is no field of a message; known are {', '.join(FIELDS)} and property.NAME")
+        raise ClientError(f"{{{name}}} is no field of a message; known are {', '.join(FIELDS)}, body and property.NAME")
     return FIELDS[name]
 
 
-def body_text(message: ReceivedMessage) -> str:
-    """The body for a person; one that is no text, by its first bytes."""
+def body_text(message: ReceivedMessage, decode: Decode | None = None) -> str:
+    """The body for a person: its value, its text, or its first bytes."""
     try:
         body = message.body
+        if decode is not None:
+            return value_text(decode(body))
     except ClientError as error:
         return f"<{error}>"
+    except BadBody as error:
+        return f"<{error}> {body[:64].hex(' ')}{' …' if len(body) > 64 else ''}"
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -86,28 +92,35 @@ def body_text(message: ReceivedMessage) -> str:
     return text if text.isprintable() or "\n" in text else repr(text)[1:-1]
 
 
-def as_line(message: ReceivedMessage) -> str:
+def as_line(message: ReceivedMessage, decode: Decode | None = None) -> str:
+    return f"{_head(message)} {body_text(message, decode)}"
+
+
+def _head(message: ReceivedMessage) -> str:
     stored = datetime.fromtimestamp(message.store_timestamp / 1000).strftime("%H:%M:%S.%f")[:-3]
     marks = [f"{message.queue.broker_name}/{message.queue.queue_id}@{message.queue_offset}"]
     if message.tags:
         marks.append(click.style(f"#{message.tags}", fg="cyan"))
     if message.keys:
         marks.append(click.style(f"[{' '.join(message.keys)}]", fg="yellow"))
-    return f"{click.style(stored, dim=True)} {' '.join(marks)} {body_text(message)}"
+    return f"{click.style(stored, dim=True)} {' '.join(marks)}"
 
 
-def as_pretty(message: ReceivedMessage) -> str:
-    """A line for where it lies, and its body below; JSON is indented."""
-    head, _, _ = as_line(message).rpartition(body_text(message))
+def as_pretty(message: ReceivedMessage, decode: Decode | None = None) -> str:
+    """A line for where it lies, and its body below; JSON and decoded values are indented."""
     try:
-        body = json.dumps(json.loads(message.body), indent=2, ensure_ascii=False)
-    except (ValueError, ClientError):
-        body = body_text(message)
-    return f"{head.rstrip()}\n{body}"
+        body = value_text((decode or json.loads)(message.body), indent=2)
+    except (ValueError, ClientError, BadBody):
+        body = body_text(message, decode)
+    return f"{_head(message)}\n{body}"
 
 
-def as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """For programs; a body that is no text comes as ``body_base64``, one that cannot be inflated as ``body_error``."""
+def as_json(message: ReceivedMessage, decode: Decode | None = None) -> dict[str, Any]:
+    """For programs; a body that is no text comes as ``body_base64``, one that cannot be inflated as ``body_error``.
+
+    What it is decoded to stands beside it as ``value``, and the reason where it cannot be as ``value_error``.
+    """
+    content: dict[str, Any]
     try:
         body = message.body
     except ClientError as error:
@@ -117,6 +130,11 @@ def as_json(message: ReceivedMessage) -> dict[str, Any]:
             content = {"body": body.decode()}
         except UnicodeDecodeError:
             content = {"body_base64": base64.b64encode(body).decode()}
+        if decode is not None:
+            try:
+                content["value"] = decode(body)
+            except BadBody as error:
+                content["value_error"] = str(error)
     return {
         "id": message.message_id,
         "offset_id": message.offset_message_id,

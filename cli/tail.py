@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 
 import click
 
+from verniermq.cli.bodies import SPELLINGS, body_decoder, value_text
 from verniermq.cli.client import connection, namesrv_option, run
 from verniermq.cli.formats import MessageTemplate, as_json, as_line, as_pretty
 from verniermq.cli.moments import parse_moment
@@ -28,6 +29,7 @@ from verniermq.kernel import Perm
     "--format", "-f", "template", metavar="TEXT", help="Print by a template: '{queue}@{offset} {keys} {body}'."
 )
 @click.option("--pretty", is_flag=True, help="Print each body below its line; JSON indented.")
+@click.option("--decode", "decoding", metavar="FORMAT", help=f"Print bodies as the values they hold: {SPELLINGS}.")
 @click.option("--from-start", is_flag=True, help="Begin with the oldest message instead of the next new one.")
 @click.option("--since", metavar="TIME", help="Begin here: 2h (two hours ago) or 2026-03-01T12:30.")
 @click.option("--until", metavar="TIME", help="Stop here; messages stored later are not printed.")
@@ -41,8 +43,8 @@ from verniermq.kernel import Perm
 @click.option("--limit", "-n", "limit", type=click.IntRange(1), help="Stop after so many messages.")
 @click.option("--no-wait", is_flag=True, help="Stop at the end instead of waiting for more.")
 def tail(
-    topic_name: str, namesrv: str, shows_json: bool, template: str | None, pretty: bool, from_start: bool,
-    since: str | None, until: str | None, tags: str | None, sql: str | None, keys: tuple[str, ...],
+    topic_name: str, namesrv: str, shows_json: bool, template: str | None, pretty: bool, decoding: str | None,
+    from_start: bool, since: str | None, until: str | None, tags: str | None, sql: str | None, keys: tuple[str, ...],
     properties: tuple[str, ...], group: str | None, limit: int | None, no_wait: bool,
 ) -> None:  # fmt: skip
     """Print the messages of TOPIC as they come.
@@ -51,6 +53,7 @@ def tail(
     verniermq tail orders --since 2h --no-wait
     verniermq tail orders --sql "amount > 100" --pretty
     verniermq tail orders --from-start -f '{stored} {property.colour} {body}'
+    verniermq tail orders --decode avro:order.avsc
 
     Fields of a template: topic, broker, queue, offset, id, offset_id, born, stored, born_ms, stored_ms, tags, keys,
     size, properties, property.NAME, body, base64.
@@ -61,7 +64,11 @@ def tail(
         raise click.UsageError("--tags and --sql: choose one; write TAGS = 'a' AND … in the condition")
     if from_start and since is not None:
         raise click.UsageError("--from-start and --since say two places to begin; choose one")
-    printed = MessageTemplate(template) if template is not None else as_pretty if pretty else as_line
+    decode = body_decoder(decoding) if decoding is not None else None
+    printed = (
+        MessageTemplate(template, decode) if template is not None
+        else partial(as_pretty if pretty else as_line, decode=decode)
+    )  # fmt: skip
     begin = parse_moment(since) if since is not None else None
     end = parse_moment(until) if until is not None else None
     wanted = parse_properties(properties)
@@ -73,7 +80,7 @@ def tail(
         )
 
     async def show(message: ReceivedMessage) -> None:
-        click.echo(json.dumps(as_json(message), ensure_ascii=False) if shows_json else printed(message))
+        click.echo(value_text(as_json(message, decode)) if shows_json else printed(message))
 
     async def work() -> None:
         options = connection(namesrv)

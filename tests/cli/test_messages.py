@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import fastavro
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.client.place import Place
 from verniermq.cli import main
+
+ORDER_SCHEMA = {
+    "type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, {"name": "who", "type": "string"}],
+}  # fmt: skip
+ORDER_FILE = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+_ORDER = ORDER_FILE.message_type.add(name="Order")
+_ORDER.field.add(name="id", number=1, type=descriptor_pb2.FieldDescriptorProto.TYPE_INT64)
+_ORDER.field.add(name="who", number=2, type=descriptor_pb2.FieldDescriptorProto.TYPE_STRING)
 
 
 @pytest.fixture
@@ -94,6 +107,67 @@ def test_times_say_where_to_begin_and_to_stop(place: Place, topic: str) -> None:
     # Where the end has passed, the end of the topic is the end, without --no-wait too.
     passed = run(place, "tail", topic, "--from-start", "--until", "1h", "-f", "{body}")
     assert (passed.exit_code, passed.output, int(stored) > 0) == (0, "", True)
+
+
+@pytest.mark.parametrize("form", ["msgpack", "avro", "protobuf"])
+def test_bodies_are_printed_as_the_values_they_hold(place: Place, topic: str, tmp_path: Path, form: str) -> None:
+    order = tmp_path / "order.bin"
+    order.write_bytes(encoded(form, {"id": 7, "who": "Ada"}))
+    for body in (f"@{order}", "\x07"):
+        assert run(place, "send", topic, body).exit_code == 0
+    decode = ("--decode", spelling(form, tmp_path), "--from-start")
+
+    value, other = shown(place, topic, "-f", "{body}", *decode)
+    assert json.loads(value) == {"id": 7, "who": "Ada"} if form != "protobuf" else {"id": "7", "who": "Ada"}
+    assert other == "7" if form == "msgpack" else other.startswith("<no "), "one that does not fit stops nothing"
+    assert '  "who": "Ada"' in shown(place, topic, "--pretty", *decode)
+
+    first, second = (json.loads(line) for line in shown(place, topic, "--json", *decode))
+    assert first["value"]["who"] == "Ada"
+    assert "value" in second if form == "msgpack" else "no " in second["value_error"]
+    assert second["body"] == "\x07", "the body itself is there too"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("xml", "expected msgpack, avro:FILE.avsc or protobuf:FILE.desc#package.Message"),
+        ("avro", "expected msgpack, avro:FILE.avsc"),
+        ("protobuf:shop.desc", "expected msgpack, avro:FILE.avsc"),
+        ("avro:no-such.avsc", "no-such.avsc cannot be read: No such file"),
+        (f"avro:{__file__}", "no Avro schema"),
+        (f"protobuf:{__file__}#shop.Order", "no descriptor set"),
+    ],
+)
+def test_a_format_that_is_none_is_refused_with_its_reason(place: Place, topic: str, text: str, reason: str) -> None:
+    wrong = run(place, "tail", topic, "--no-wait", "--decode", text)
+
+    assert wrong.exit_code == 2
+    assert reason in wrong.stderr
+
+
+def encoded(form: str, value: dict[str, Any]) -> bytes:
+    if form == "msgpack":
+        return msgspec.msgpack.encode(value)
+    if form == "protobuf":
+        pool = descriptor_pool.DescriptorPool()
+        pool.Add(ORDER_FILE)
+        kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+        return bytes(kind(**value).SerializeToString())
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(ORDER_SCHEMA), value)
+    return file.getvalue()
+
+
+def spelling(form: str, folder: Path) -> str:
+    if form == "avro":
+        (folder / "order.avsc").write_text(json.dumps(ORDER_SCHEMA))
+        return f"avro:{folder / 'order.avsc'}"
+    if form == "protobuf":
+        descriptors = descriptor_pb2.FileDescriptorSet(file=[ORDER_FILE])
+        (folder / "shop.desc").write_bytes(descriptors.SerializeToString())
+        return f"protobuf:{folder / 'shop.desc'}#shop.Order"
+    return form
 
 
 @pytest.mark.parametrize(
