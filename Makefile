@@ -15,7 +15,7 @@ FOLDERS := kernel protocol plugins client cli testing contrib
 HALF   := tests/kernel tests/client tests/cli tests/plugins/ha tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
 INTEROP_HALF := $(patsubst %,tests/interop/%,allocate celery console filter grpc spark test_mqadmin.py test_spring.py test_store_both_ways.py)
 
-.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-half interop-other interop-rust campaign repeats explore simulate bench kernel-size figures constraints clean
+.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-half interop-other interop-rust spark-cluster engines campaign repeats explore simulate bench kernel-size figures constraints clean
 
 help:            ## List the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,15 @@ interop-other: $(DEV)
 # Compiling the Rust client's crates takes as long as a third of the others' tests.
 interop-rust: $(DEV) ## Drive a broker with the Rust client (wants cargo, and minutes)
 	@$(BIN)/python -m pytest tests/interop/test_rust.py
+
+# Minutes, root and five Javas: master, workers, driver and broker each in a network namespace. Results: bench/results/spark-cluster.jsonl
+spark-cluster: $(DEV) ## Kill the executors of a Spark cluster on hosts of their own, and try Spark Connect (KILLS=6 SEED=7)
+	@tests/interop/namespaces.sh
+	@$(BIN)/python -m tests.interop.spark.on_hosts $(KILLS:%=--kills %) $(SEED:%=--seed %)
+
+# Each has a Spark of its own below build, since no Spark has the jars of both. Results: bench/results/engines.jsonl
+engines: $(DEV)  ## Read an export's Delta tables with Spark 4.2 and its Iceberg tables with Spark 4.1, and both with DuckDB
+	@$(BIN)/python -m tests.interop.spark.engines
 
 MINUTES ?= 10
 KINDS   ?= all

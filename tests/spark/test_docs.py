@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 
 from tests.arrow.producing import Producing
 from tests.spark.conftest import WITH_PLUGIN, Source
+from verniermq.cli import main
 from verniermq.contrib.arrow.options import READ
 from verniermq.contrib.arrow.schema import COLUMNS
 from verniermq.contrib.spark.writeoptions import WRITE
@@ -44,6 +47,32 @@ def test_the_walk_through_runs(
     chart = [line for line in shown.splitlines() if "█" in line]
     assert [line.split("█")[0].strip() for line in chart] == ["card expired", "no such account"]
     assert sum(int(found[1]) for line in chart if (found := re.search(r"(\d+) messages", line))) == 134
+
+
+def test_the_page_from_make_run_to_duckdb_runs(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker has the settings of ``make run``, but for its ports and its store."""
+    monkeypatch.chdir(tmp_path)
+    text = MANUAL.read_text()
+    page = text[text.index("<!-- page -->") : text.index("## A walk through")].replace("/data/mq", str(tmp_path / "mq"))
+    commands, program = re.findall(r"```(?:python)?\n(.*?)```", page, re.DOTALL)
+
+    with broker_process(tmp_path / "store", "--config", str(MANUAL.parents[1] / "broker.toml")) as process:
+        monkeypatch.setenv("VERNIERMQ_NAMESRV", process.namesrv)
+        for line in commands.splitlines():
+            words = shlex.split(line)
+            if words[0] == "echo":
+                Path(words[-1]).write_text(" ".join(words[1:-2]))
+                continue
+            done = CliRunner().invoke(main, words[1:])
+            assert done.exit_code == 0, done.output
+    capsys.readouterr()
+    exec(compile(program, str(MANUAL), "exec"), {})
+
+    shown = capsys.readouterr().out
+    assert re.findall(r"(refund|sale) *│ *(\d+) │ *(\d+)", shown) == [("refund", "1", "5"), ("sale", "2", "50")]
+    assert "no order at all" in shown
 
 
 @pytest.mark.parametrize("page", [README, MANUAL], ids=["README", "manual"])

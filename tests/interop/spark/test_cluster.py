@@ -7,9 +7,7 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import time
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,23 +16,12 @@ import pyspark
 import pytest
 
 from tests.arrow.producing import Producing
+from tests.interop.spark.environments import python_with_dependencies
 from verniermq.contrib.spark.java import find_java
 from verniermq.testing import broker_process
 
 START_SECONDS = 120.0
 JOB = Path(__file__).with_name("cluster_job.py")
-
-
-def python_without_verniermq(folder: Path) -> Path:
-    """A Python with our dependencies: a plain path in a .pth file brings packages, but no editable installs."""
-    venv.create(folder, with_pip=False, symlinks=True)
-    packages = next(folder.glob("lib/python*/site-packages"))
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    python = folder / "bin" / "python"
-    lines = "import pyarrow; import verniermq.kernel"
-    missing = subprocess.run([python, "-c", lines], capture_output=True, check=False)
-    assert b"No module named 'verniermq'" in missing.stderr
-    return python
 
 
 @contextmanager
@@ -69,7 +56,7 @@ def wait_for(log: Path, pattern: str) -> str:
 
 @pytest.mark.timeout(600)
 def test_tables_streams_and_sinks_work_on_a_cluster(tmp_path: Path) -> None:
-    python = python_without_verniermq(tmp_path / "python")
+    python = python_with_dependencies(tmp_path / "python")
     master = "org.apache.spark.deploy.master.Master"
     worker = "org.apache.spark.deploy.worker.Worker"
     everywhere = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")

@@ -1,0 +1,42 @@
+"""A sink whose first task is slow the first time, so that Spark runs it once more beside itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from pyspark import TaskContext
+from pyspark.sql import functions as f
+
+from verniermq.contrib.spark import session
+
+ROWS = 4000
+
+
+def main(master: str, name_server: str, conf: dict[str, str]) -> None:
+    more = {"spark.executor.memory": "512m", "spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+    spark = session(master, {**conf, **more})
+    spark.sparkContext.setLogLevel("ERROR")
+
+    @f.udf("string", useArrow=False)
+    def slowly(body: str) -> str:
+        task = TaskContext.get()
+        assert task is not None
+        if task.partitionId() == 0 and task.attemptNumber() == 0:
+            time.sleep(0.1)
+        return body
+
+    rows = spark.range(0, ROWS, 1, 4).selectExpr("concat('row ', id) as body", "cast(id as string) as keys")
+    slow = rows.withColumn("body", slowly("body"))
+    source = {"nameServer": name_server}
+    slow.write.format("verniermq").options(**source, topic="rows", batchSize="100").mode("append").save()
+
+    found = spark.read.format("verniermq").options(**source, subscribe="rows").load()
+    told = {"sent": ROWS, "rows": found.count(), "distinct": found.select("keys").distinct().count()}
+    print("RESULT " + json.dumps(told), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))
