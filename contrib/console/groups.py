@@ -21,18 +21,23 @@ def is_brokers_own(name: str) -> bool:
 
 async def group_list(ask: Inquiry) -> dict[str, dict[str, Any]]:
     """All groups by name, with what their brokers were told of them."""
+    return await ask.kept("groups", _groups)
+
+
+async def _groups(ask: Inquiry) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    tables = await ask.each_kept(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable")
-    for broker, table in tables.items():
-        for name, config in table.items():
-            row = found.setdefault(name, {
-                "name": name,
-                "system": is_brokers_own(name),
-                "brokers": [],
-                "may_consume": bool(config.get("consumeEnable", True)),
-                "in_order": bool(config.get("consumeMessageOrderly", False)),
-                "most_retries": int(config.get("retryMaxTimes", 16)),
-            })  # fmt: skip
+    for broker, answer in (await ask.each(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).items():
+        for name, config in (answer.get("subscriptionGroupTable") or {}).items():
+            row = found.get(name)
+            if row is None:
+                row = found[name] = {
+                    "name": name,
+                    "system": is_brokers_own(name),
+                    "brokers": [],
+                    "may_consume": bool(config.get("consumeEnable", True)),
+                    "in_order": bool(config.get("consumeMessageOrderly", False)),
+                    "most_retries": int(config.get("retryMaxTimes", 16)),
+                }
             row["brokers"].append(broker)
     return found
 

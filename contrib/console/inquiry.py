@@ -170,17 +170,16 @@ class Inquiry:
         answers = await asyncio.gather(*map(one, names))
         return {name: answer for name, answer in zip(names, answers, strict=True) if answer is not None}
 
-    async def each_kept(self, code: RequestCode, key: str) -> dict[str, dict[str, Any]]:
-        """The table ``key`` that each master answers with, kept for a moment."""
+    async def kept(self, what: str, find: Callable[[Inquiry], Awaitable[T]]) -> T:
+        """What ``find`` finds, kept for a moment for all pages of an account, which only read it."""
 
-        async def find() -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        async def found() -> tuple[T, dict[str, str]]:
             apart = Inquiry(self.cluster, self.credentials)
-            answers = await apart.each(code)
-            return {name: answer.get(key) or {} for name, answer in answers.items()}, apart.troubles
+            return await find(apart), apart.troubles
 
-        tables, troubles = await (self.cluster.kept(self.who, code.name, find) if self.keeps else find())
+        value, troubles = await (self.cluster.kept(self.who, what, found) if self.keeps else found())
         self.troubles.update(troubles)
-        return tables
+        return value
 
 
 def rows_by_queue(table: Any) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:

@@ -32,12 +32,16 @@ def kind_of(name: str) -> str:
 
 async def topic_list(ask: Inquiry) -> dict[str, dict[str, Any]]:
     """All topics by name, with what their brokers were told of them."""
+    return await ask.kept("topics", _topics)
+
+
+async def _topics(ask: Inquiry) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     places = await ask.brokers()
     clusters = {place.cluster for place in places}
     brokers_own = {*clusters, *(f"{name}_REPLY_TOPIC" for name in clusters), *(place.name for place in places)}
-    for broker, table in (await ask.each_kept(RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable")).items():
-        for name, config in table.items():
+    for broker, answer in (await ask.each(RequestCode.GET_ALL_TOPIC_CONFIG)).items():
+        for name, config in (answer.get("topicConfigTable") or {}).items():
             row = found.get(name)
             if row is None:
                 attributes = config.get("attributes") or {}

@@ -6,16 +6,19 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import pytest
 
-from tests.console.looking import Links, Visitor, path_of, watched
+from tests.console.looking import PATIENCE, Links, Visitor, path_of, watched
 from tests.console.scene import populate
 from tests.metrics.test_metrics import consume
 from tests.plugins.peer import peer
 from verniermq.client import Admin, Producer
 from verniermq.contrib.console.listing import PER_PAGE
 from verniermq.contrib.console.pages import VIEWS
+from verniermq.contrib.console.pages.overview import LOOKED_AT
 from verniermq.kernel import Broker, Message
+from verniermq.kernel.tables.groups import GroupConfig
 
 pytestmark = pytest.mark.anyio
 
@@ -50,6 +53,23 @@ async def test_the_overview_says_who_is_behind_and_how_brokers_are(console: Watc
     (row,) = data["brokers"]
     assert (row["name"], row["role"], row["address"]) == ("broker-a", "master", broker.address)
     assert "/groups/billing" in Links(page.text).links
+
+
+async def test_the_overview_counts_what_waits_of_more_groups_than_it_asks_about(console: Watched) -> None:
+    broker, somebody = console
+    await send(broker, "orders", 1)
+    names = [f"group-{number:03}" for number in range(LOOKED_AT + 20)]
+    for name in names:
+        broker.groups.put(GroupConfig(name))
+        broker.offsets.commit(name, "orders", 0, 0)
+
+    with anyio.fail_after(PATIENCE):  # until the history was told of all, in two rounds
+        while (data := await somebody.json("/index.json"))["lag"] < len(names):  # noqa: ASYNC110 - of the console
+            await anyio.sleep(0.5)
+    page = await somebody.get("/")
+
+    assert (data["groups"], data["looked_at"], data["lag"]) == (len(names), LOOKED_AT, len(names))
+    assert "messages, 20 groups as last seen" in page.text
 
 
 async def test_a_topic_shows_its_queues_and_the_groups_that_consume_it(console: Watched) -> None:

@@ -14,17 +14,18 @@ from verniermq.contrib.console.view import Look, Shown, View
 
 WORST: Final = 5
 LOOKED_AT: Final = 100
-"""Groups that are asked about; of more, those that were behind when they were last looked at."""
+"""Groups that are asked about; of more, those that were furthest behind when the history was last told of them. Of the
+others, what the history was told counts."""
 
 
 async def overview(look: Look) -> Shown:
-    brokers = await broker_figures(look.ask)
-    topics = await topic_list(look.ask)
-    groups = [row for row in (await group_list(look.ask)).values() if not row["system"]]
+    brokers, topics, known = await asyncio.gather(broker_figures(look.ask), topic_list(look.ask), group_list(look.ask))
+    groups = [row for row in known.values() if not row["system"]]
+    history = look.console.history
     if len(groups) > LOOKED_AT:
-        history = look.console.history
         groups.sort(key=lambda row: -history.last(("lag", row["name"])))
     asked = await asyncio.gather(*(group_figures(look.ask, row) for row in groups[:LOOKED_AT]))
+    others = groups[LOOKED_AT:]
     behind = sorted((row for row in asked if row["lag"]), key=lambda row: (-row["behind_ms"], -row["lag"]))
     data = {
         "brokers": brokers,
@@ -37,11 +38,9 @@ async def overview(look: Look) -> Shown:
         "groups": len(groups),
         "looked_at": len(asked),
         "online": sum(bool(row["members"]) for row in asked),
-        "lag": sum(row["lag"] for row in asked),
+        "lag": sum(row["lag"] for row in asked) + round(sum(history.last(("lag", row["name"])) for row in others)),
         "worst": behind[:WORST],
-        "chart": chart(
-            look.console.history, {"in": ("in", ""), "out": ("out", "")}, look.query.get("span", "15m"), time.time()
-        ),
+        "chart": chart(history, {"in": ("in", ""), "out": ("out", "")}, look.query.get("span", "15m"), time.time()),
     }
     return Shown("Overview", data, "verniermq cluster")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Final
 
@@ -16,8 +17,9 @@ MESSAGE_ID: Final = re.compile(r"[0-9A-Fa-f]{32,56}")
 async def search(look: Look) -> Shown:
     text = look.query.get("q", "").strip()
     wanted = text.lower()
-    topics = sorted(name for name in await topic_list(look.ask) if wanted and wanted in name.lower())
-    groups = sorted(name for name in await group_list(look.ask) if wanted and wanted in name.lower())
+    known, others = await asyncio.gather(topic_list(look.ask), group_list(look.ask)) if wanted else ({}, {})
+    topics = sorted(name for name in known if wanted in name.lower())
+    groups = sorted(name for name in others if wanted in name.lower())
     data = {
         "q": text,
         "topics": sorted(topics[:MOST], key=lambda name: name.lower() != wanted),
