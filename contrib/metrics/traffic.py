@@ -26,7 +26,6 @@ from verniermq.kernel import (
     Property,
     Run,
     Sample,
-    SysFlag,
     parts_of,
 )
 
@@ -39,6 +38,10 @@ MARKS: Final = frozenset(
     }
 )  # fmt: skip
 """A message with none of these is an ordinary one of its topic."""
+WAITING_TOPICS: Final = frozenset({TIMER_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC})
+WRITTEN_AGAIN: Final = frozenset({Property.TIMER_OUT_MS, Property.DELAY, Property.TRANSACTION_PREPARED})
+"""A message that was delivered or committed has its real topic and one of these: it counted when it came. A client's
+own ``REAL_TOPIC`` alone means nothing."""
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
 
@@ -166,26 +169,30 @@ class Traffic:
         if topic.startswith(DEAD_LETTER_PREFIX):
             origin = properties.get(Property.RETRY_TOPIC, "")
             self.dead[topic[len(DEAD_LETTER_PREFIX) :], origin] += 1
-        elif topic.startswith(RETRY_PREFIX) or real.startswith(RETRY_PREFIX):
+        elif topic.startswith(RETRY_PREFIX):
             pass  # tried again: neither in nor out
-        elif topic == TIMER_TOPIC:
-            if DELETE_KEY not in properties:
-                self.timed_in[real] += 1
-                self._delayed(event, real)
-                self._add(real, "delay", [event.size])
-        elif topic == SCHEDULE_TOPIC:
-            self._add(real, "delay", [event.size])
-        elif topic == HALF_TOPIC:
-            if CHECK_TIMES not in properties:
-                self._add(real, "transaction", [event.size])
-        elif Property.TIMER_OUT_MS in properties:
-            self.timed_out[topic] += 1
-        elif real or event.sys_flag & SysFlag.TRANSACTION_MASK:
-            pass  # delivered or committed: it counted when it came
+        elif topic in WAITING_TOPICS:
+            if not real.startswith(RETRY_PREFIX):
+                self._waiting(event, real)
+        elif real and not WRITTEN_AGAIN.isdisjoint(properties):
+            if Property.TIMER_OUT_MS in properties:
+                self.timed_out[topic] += 1
         elif Property.SHARDING_KEY in properties:
             self._add(topic, "fifo", [event.size])
         else:
             self._add(topic, "normal", [event.size])
+
+    def _waiting(self, event: DispatchEvent, topic: str) -> None:
+        """Count a message that has to wait before it is in its topic."""
+        if event.topic == TIMER_TOPIC:
+            if DELETE_KEY not in event.properties:
+                self.timed_in[topic] += 1
+                self._delayed(event, topic)
+                self._add(topic, "delay", [event.size])
+        elif event.topic == SCHEDULE_TOPIC:
+            self._add(topic, "delay", [event.size])
+        elif CHECK_TIMES not in event.properties:
+            self._add(topic, "transaction", [event.size])
 
     def _delayed(self, event: DispatchEvent, topic: str) -> None:
         due = event.properties.get(Property.TIMER_DELIVER_MS) or event.properties.get(Property.TIMER_OUT_MS, "")

@@ -22,7 +22,7 @@ from verniermq.client import Producer, PullConsumer, TransactionProducer, Transa
 from verniermq.contrib.metrics.apache import version_label
 from verniermq.contrib.metrics.requests import EXACT_TO, FINE_SECONDS, LATENCIES_MS
 from verniermq.contrib.metrics.text import Labels, escaped
-from verniermq.kernel import Broker, Context, Declaration, Message, NoConfig, Registry, RequestCode, Sample
+from verniermq.kernel import Broker, Context, Declaration, Message, NoConfig, Property, Registry, RequestCode, Sample
 from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
@@ -427,6 +427,21 @@ async def test_a_batch_counts_as_its_messages(tmp_path: Path) -> None:
     assert found.one("rocketmq_messages_in_total", topic="orders", message_type="normal") == 7
     assert found.one("rocketmq_messages_in_total", topic="orders", message_type="fifo") == 3
     assert found.one("rocketmq_message_size_count", topic="orders", message_type="normal") == 7
+
+
+@pytest.mark.parametrize("name", [Property.REAL_TOPIC, Property.TIMER_OUT_MS, Property.RETRY_TOPIC])
+async def test_what_a_delivered_message_has_makes_none_of_a_clients_own(tmp_path: Path, name: str) -> None:
+    """Somebody who sends on what was received, with its properties, alone or in a batch."""
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        async with Producer("orders", namesrv=broker.name_servers[0]) as producer:
+            await producer.send_batch([Message("orders", b"x", properties={name: "%RETRY%other"}) for _ in range(5)])
+        for value in ("orders", "%RETRY%other"):
+            await client.sent("orders", **{name: value})
+        await client.sent("orders", __SHARDINGKEY="k", **{name: "orders"})
+        found = await scrape(broker)
+
+    assert found.one("rocketmq_messages_in_total", topic="orders", message_type="normal") == 7
+    assert found.one("rocketmq_messages_in_total", topic="orders", message_type="fifo") == 1
 
 
 async def test_a_row_is_kept_for_as_long_as_its_group_and_topic_are_there(tmp_path: Path) -> None:
