@@ -1,4 +1,7 @@
-"""A sink whose first task is slow the first time, so that Spark runs it once more beside itself."""
+"""A sink whose first task is slow in its second half the first time, so that Spark runs it once more beside itself.
+
+What it sent before it became slow comes twice. Rows are large, so that they do not wait in a buffer for the slow ones.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from pyspark.sql import functions as f
 from verniermq.contrib.spark import session
 
 ROWS = 4000
+TASKS = 4
+QUICK = ROWS // TASKS // 2
+"""Rows of the first task before it becomes slow."""
 
 
 def main(master: str, name_server: str, conf: dict[str, str]) -> None:
@@ -20,15 +26,15 @@ def main(master: str, name_server: str, conf: dict[str, str]) -> None:
     spark.sparkContext.setLogLevel("ERROR")
 
     @f.udf("string", useArrow=False)
-    def slowly(body: str) -> str:
+    def slowly(body: str, number: int) -> str:
         task = TaskContext.get()
         assert task is not None
-        if task.partitionId() == 0 and task.attemptNumber() == 0:
+        if task.partitionId() == 0 and task.attemptNumber() == 0 and number >= QUICK:
             time.sleep(0.1)
         return body
 
-    rows = spark.range(0, ROWS, 1, 4).selectExpr("concat('row ', id) as body", "cast(id as string) as keys")
-    slow = rows.withColumn("body", slowly("body"))
+    rows = spark.range(0, ROWS, 1, TASKS).selectExpr("id", "repeat('.', 1000) as body", "cast(id as string) as keys")
+    slow = rows.withColumn("body", slowly("body", "id")).drop("id")
     source = {"nameServer": name_server}
     slow.write.format("verniermq").options(**source, topic="rows", batchSize="100").mode("append").save()
 
