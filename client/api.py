@@ -113,11 +113,11 @@ class BrokerApi:
             raise UnexpectedAnswer(address, name, answer.code, answer.remark)
         return answer
 
-    async def json(
-        self, address: str, code: RequestCode, ext: dict[str, str] | None = None, *, timeout: float | None = None
-    ) -> Any:
-        answer = await self.call(address, code, ext, timeout=timeout)
-        return parse_answer(answer.body, address, code.name)
+    async def json(self, address: str, asked: Request | RequestCode, *, timeout: float | None = None) -> Any:
+        """The object in the body of an answer; a code alone is a request without fields."""
+        if isinstance(asked, RequestCode):
+            return parse_answer((await self.call(address, asked, timeout=timeout)).body, address, asked.name)
+        return parse_answer((await self.ask(address, asked, timeout)).body, address, asked.code.name)
 
     # --- pulling ---------------------------------------------------------------------------
 

@@ -20,9 +20,11 @@ import orjson
 
 from verniermq.client.record import WIRE
 from verniermq.kernel import Command, RequestCode
+from verniermq.kernel.requests import SHORT_NAMES
 
 _pack_words = struct.Struct(">II").pack
 _OPAQUE: Final = 1_234_567_890
+_MARKS: Final = {"bornTimestamp": "<born>", "flag": "<flag>", "properties": "<properties>"}
 _GAPS: Final = (
     ('"<born>"', '"', "%d", '"'),
     ('"<flag>"', '"', "%d", '"'),
@@ -59,7 +61,7 @@ def header_parts(ext: Mapping[str, str]) -> list[bytes]:
 
     ``ext`` are all fields of such a send; the time, the flag and the properties in it do not count.
     """
-    marked = {**ext, "g": "<born>", "h": "<flag>", "i": "<properties>"}
+    marked = {**ext, **{SHORT_NAMES[name]: mark for name, mark in _MARKS.items()}}
     rest = Command(RequestCode.SEND_MESSAGE_V2, _OPAQUE, ext=marked).encode()[8:].decode()
     parts, begun = [], ""
     for mark, before, _, behind in _GAPS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -20,6 +20,7 @@ from verniermq.kernel.requests import (
     cluster_access,
     group_access,
     in_body,
+    integer,
     json_object,
     objects,
     request,
@@ -80,6 +81,11 @@ class GetGroupConfig(Request):
 @request
 class GetAllGroupConfig(Request):
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    TOTAL: ClassVar = "totalGroupNum"
+    """The field of an answer that says how many there are."""
+    first: int | None = integer("groupSeq", default=None)
+    """From this group on, where a broker answers in pages."""
+    count: int | None = integer("maxGroupNum", default=None)
 
     def touches(self, finder: Finder) -> Iterator[Access]:
         yield cluster_access(LIST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import orjson
 
@@ -85,6 +85,11 @@ class GetTopicConfig(Request):
 @request
 class GetAllTopicConfig(Request):
     code = RequestCode.GET_ALL_TOPIC_CONFIG
+    TOTAL: ClassVar = "totalTopicNum"
+    """The field of an answer that says how many there are."""
+    first: int | None = integer("topicSeq", default=None)
+    """From this topic on, where a broker answers in pages."""
+    count: int | None = integer("maxTopicNum", default=None)
 
     def touches(self, finder: Finder) -> Iterator[Access]:
         yield cluster_access(LIST)

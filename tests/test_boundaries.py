@@ -124,3 +124,20 @@ def test_what_the_kernel_exports_is_there_and_in_order() -> None:
     names = verniermq.kernel.__all__
     assert len(names) == len(set(names))
     assert [name for name in names if not hasattr(verniermq.kernel, name)] == []
+
+
+def test_no_request_is_made_of_a_code_and_fields_by_name() -> None:
+    """A class says which fields a request has; whoever passes a request on takes the fields that came."""
+    found = []
+    for room in ROOMS:
+        for file in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Call):
+                    pairs = zip(node.args, node.args[1:], strict=False)
+                    found += [
+                        f"{file.relative_to(ROOT)}:{node.lineno}"
+                        for code, fields in pairs
+                        if "RequestCode." in ast.unparse(code) and isinstance(fields, ast.Dict) and fields.keys
+                    ]
+
+    assert found == []

@@ -10,6 +10,9 @@ import attrs
 from verniermq.client.admin.progress import ProgressAdmin, object_pairs
 from verniermq.client.routes import MASTER
 from verniermq.kernel import MessageQueue, RemotingError, RequestCode, ResponseCode, UnexpectedAnswer
+from verniermq.protocol.figures import GetTopicStats, QueryGroups
+from verniermq.protocol.nameserver import SetWritePermission
+from verniermq.protocol.replicas import SwitchMaster
 
 SWITCH_SECONDS: Final = 60.0
 
@@ -81,7 +84,7 @@ class ClusterAdmin(ProgressAdmin):
             address = route.address(broker)
             if address is None:
                 continue
-            body = await self._api.json(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": wire})
+            body = await self._api.json(address, GetTopicStats(topic=wire))
             for queue, row in object_pairs(body.get("offsetTable")):
                 place = MessageQueue(wire, str(queue["brokerName"]), int(queue["queueId"]))
                 figures = (int(row.get(key) or 0) for key in ("minOffset", "maxOffset", "lastUpdateTimestamp"))
@@ -101,7 +104,7 @@ class ClusterAdmin(ProgressAdmin):
         for broker in route.brokers:
             address = route.address(broker)
             if address is not None:
-                body = await self._api.json(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": wire})
+                body = await self._api.json(address, QueryGroups(topic=wire))
                 groups.update(body.get("groupList") or [])
         return sorted(groups)
 
@@ -140,7 +143,7 @@ class ClusterAdmin(ProgressAdmin):
         """
         self._ensure_running()
         address = (await self._masters([broker]))[broker]
-        await self._api.call(address, RequestCode.SWITCH_MASTER, {"replica": str(replica)}, timeout=SWITCH_SECONDS)
+        await self._api.ask(address, SwitchMaster(replica=replica), SWITCH_SECONDS)
 
     async def set_write_permission(self, broker: str, may_write: bool) -> int:
         """Tell all name servers whether a broker's topics may be sent to; producers go elsewhere once they ask again.
@@ -154,6 +157,6 @@ class ClusterAdmin(ProgressAdmin):
         code = RequestCode.ADD_WRITE_PERM_OF_BROKER if may_write else RequestCode.WIPE_WRITE_PERM_OF_BROKER
         counts = []
         for address in self.options.namesrv:
-            answer = await self._api.call(address, code, {"brokerName": broker})
+            answer = await self._api.call(address, code, SetWritePermission(name=broker).ext())
             counts.append(answer.integer("addTopicCount" if may_write else "wipeTopicCount", 0))
         return max(counts)

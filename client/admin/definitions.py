@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from verniermq.client.admin.cluster import ClusterAdmin
-from verniermq.kernel import RequestCode, UnexpectedAnswer, parse_answer
-from verniermq.protocol.groups import DeleteGroup, UpdateGroup
+from verniermq.kernel import UnexpectedAnswer, parse_answer
+from verniermq.protocol.groups import DeleteGroup, GetAllGroupConfig, UpdateGroup
 from verniermq.protocol.nameserver import DeleteTopicInNamesrv
-from verniermq.protocol.topics import DeleteTopic, UpdateTopic
+from verniermq.protocol.topics import DeleteTopic, GetAllTopicConfig, UpdateTopic
 
 PAGE: Final = 1000
 """Topics, or groups, that are asked for at a time; brokers before 5.3 give all at once."""
 
+Page: TypeAlias = GetAllTopicConfig | GetAllGroupConfig
 Tables = dict[str, dict[str, dict[str, Any]]]
 """Broker name → name of a topic or group → its members, by RocketMQ's names."""
 
@@ -24,35 +25,34 @@ class DefinitionAdmin(ClusterAdmin):
         Raises:
             UnexpectedAnswer, RemotingError: a broker refused, or does not answer.
         """
-        return await self._tables(RequestCode.GET_ALL_TOPIC_CONFIG, "topic", "topicConfigTable")
+        return await self._tables(GetAllTopicConfig, "topicConfigTable")
 
     async def group_configs(self) -> Tables:
         """
         Raises:
             UnexpectedAnswer, RemotingError: a broker refused, or does not answer.
         """
-        return await self._tables(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "group", "subscriptionGroupTable")
+        return await self._tables(GetAllGroupConfig, "subscriptionGroupTable")
 
-    async def _tables(self, code: RequestCode, kind: str, member: str) -> Tables:
+    async def _tables(self, asked: type[Page], member: str) -> Tables:
         self._ensure_running()
         masters = await self._masters()
-        return {name: await self._pages(address, code, kind, member) for name, address in masters.items()}
+        return {name: await self._pages(address, asked, member) for name, address in masters.items()}
 
-    async def _pages(self, address: str, code: RequestCode, kind: str, member: str) -> dict[str, dict[str, Any]]:
+    async def _pages(self, address: str, asked: type[Page], member: str) -> dict[str, dict[str, Any]]:
         """A table that a broker gives in pages. One that changes meanwhile is read from its start again."""
         found: dict[str, dict[str, Any]] = {}
         version: Any = None
         while True:
-            fields = {f"{kind}Seq": str(len(found)), f"max{kind.capitalize()}Num": str(PAGE)}
-            answer = await self._api.call(address, code, fields)
-            body = parse_answer(answer.body, address, code.name)
+            answer = await self._api.ask(address, asked(first=len(found), count=PAGE))
+            body = parse_answer(answer.body, address, asked.code.name)
             if found and body.get("dataVersion") != version:
                 found = {}
                 continue
             version = body.get("dataVersion")
             page = body.get(member) or {}
             found.update(page)
-            if not page or len(found) >= answer.integer(f"total{kind.capitalize()}Num", 0):
+            if not page or len(found) >= answer.integer(asked.TOTAL, 0):
                 return found
 
     async def put_topic(self, broker: str, name: str, members: Mapping[str, Any], attributes: str = "") -> None:

@@ -11,7 +11,8 @@ import attrs
 
 from verniermq.client.admin.groups import GroupAdmin
 from verniermq.client.errors import ClientError
-from verniermq.kernel import RETRY_PREFIX, MessageQueue, RequestCode, ResponseCode, UnexpectedAnswer
+from verniermq.kernel import RETRY_PREFIX, MessageQueue, ResponseCode, UnexpectedAnswer
+from verniermq.protocol.figures import GetConsumeStats
 
 
 @attrs.frozen
@@ -70,9 +71,7 @@ class ProgressAdmin(GroupAdmin):
         rate = 0.0
         for address in (await self._masters()).values():
             try:
-                body = await self._api.json(
-                    address, RequestCode.GET_CONSUME_STATS, {"consumerGroup": self._wire(group), "topic": ""}
-                )
+                body = await self._api.json(address, GetConsumeStats(group=self._wire(group)))
             except UnexpectedAnswer as error:
                 if error.code in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR):
                     continue  # Apache's brokers say so of a group that has no offsets there

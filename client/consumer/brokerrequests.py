@@ -24,6 +24,7 @@ from verniermq.kernel import (
     object_keyed_map,
     parse_fastjson,
 )
+from verniermq.protocol.consumer import ConsumeByHand, GetConsumerOffsets
 
 if TYPE_CHECKING:
     from verniermq.client.consumer.push import PushConsumer
@@ -63,7 +64,7 @@ class BrokerRequests:
         return request.reply()
 
     def offsets(self, request: Command, connection: Connection) -> Command:
-        topic = request.text("topic", "")
+        topic = GetConsumerOffsets.of(request).topic
         places = [
             (queue_json(queue), self._consumer._offsets.known(queue) or 0)
             for queue in self._consumer._assignment.held
@@ -122,9 +123,10 @@ class BrokerRequests:
     async def consume_directly(self, request: Command, connection: Connection) -> Command:
         """An operator hands one message to this member's handler, beside everything else."""
         consumer = self._consumer
-        if request.text("consumerGroup", "") != consumer._wire_group:
+        asked = ConsumeByHand.of(request)
+        if asked.group != consumer._wire_group:
             return request.reply(ResponseCode.SYSTEM_ERROR, remark="this client is no member of that group")
-        message = decode_one(request.body, request.text("brokerName", ""), consumer.options.max_body_size)
+        message = decode_one(request.body, asked.broker_name, consumer.options.max_body_size)
         started = time.monotonic()
         verdict = await consumer._service.invoker.call(message.queue, [message])
         result = {

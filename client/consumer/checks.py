@@ -10,8 +10,9 @@ from verniermq.client.api import BrokerApi
 from verniermq.client.consumer.subscription import TopicSubscription
 from verniermq.client.errors import ClientError, GroupConflict
 from verniermq.client.routes import Routes
-from verniermq.kernel import RETRY_PREFIX, RemotingError, RequestCode, UnexpectedAnswer
+from verniermq.kernel import RETRY_PREFIX, RemotingError, UnexpectedAnswer
 from verniermq.kernel.requests import CheckClientConfig
+from verniermq.protocol.figures import GetConsumerConnections
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ async def check_group(
             continue
         try:
             address = next(a for name in (await routes.get(topic)).brokers if (a := routes.broker_address(name)))
-            info = await api.json(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+            info = await api.json(address, GetConsumerConnections(group=group))
         except UnexpectedAnswer as error:
             logger.debug("nobody to compare with group=%s reason=%s", group, error)
             return

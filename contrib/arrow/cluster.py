@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
-import orjson
 
 from verniermq.contrib.arrow.errors import BrokerGone, NoSuchTopic, TableError
-from verniermq.contrib.arrow.requests import ReportStream
+from verniermq.contrib.arrow.requests import GetQueueRanges, ReportStream
 from verniermq.contrib.arrow.wire import Wire
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
@@ -29,6 +28,8 @@ from verniermq.kernel import (
     parse_answer,
     request_name,
 )
+from verniermq.kernel.requests import GetMaxOffset, GetMinOffset, Request, SearchOffset, UpdateConsumerOffset
+from verniermq.protocol.nameserver import GetRouteInfo
 
 if TYPE_CHECKING:
     from verniermq.contrib.arrow.progress import BatchDone
@@ -118,20 +119,22 @@ class Cluster:
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def ask(self, address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+    def ask(self, address: str, asked: Command | Request) -> Command:
         """One request to one address, on the connection that is kept for it; the answer whatever its code."""
-        return self.wire(address).ask(code, ext, body)
+        wire = self.wire(address)
+        wire.send(asked.command() if isinstance(asked, Request) else asked)
+        return wire.receive()
 
     def wire(self, address: str) -> Wire:
         return self._wires.setdefault(address, Wire(address))
 
     # --- name servers ----------------------------------------------------------------------
 
-    def _ask_name_server(self, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
+    def _ask_name_server(self, asked: Command | Request) -> Command:
         failure: Exception | None = None
         for address in list(self.name_servers):
             try:
-                return self.ask(address, code, ext)
+                return self.ask(address, asked)
             except RemotingError as error:
                 failure = error
                 self.name_servers.append(self.name_servers.pop(0))  # the next one first, the next time
@@ -146,16 +149,16 @@ class Cluster:
         return sorted(set(topics) - names)
 
     def _listed(self, code: RequestCode, what: str) -> dict[Any, Any]:
-        answer = self.patiently(what, lambda: self._ask_name_server(code))
+        answer = self.patiently(what, lambda: self._ask_name_server(Command.request(code)))
         return _object(answer, code, self.name_servers[0])
 
     def route(self, topic: str, writable: bool = False) -> list[MessageQueue] | None:
         """The queues of a topic that can be read (or written); ``None`` if there is no such topic."""
-        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-        answer = self._ask_name_server(code, {"topic": topic, "acceptStandardJsonOnly": "true"})
+        asked = GetRouteInfo(topic=topic, standard_json=True)
+        answer = self._ask_name_server(asked)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        data = _object(answer, code, self.name_servers[0])
+        data = _object(answer, asked.code, self.name_servers[0])
         for broker in data.get("brokerDatas") or []:
             addresses = {int(number): address for number, address in broker["brokerAddrs"].items()}
             if addresses and (0 in addresses or not writable):
@@ -233,36 +236,34 @@ class Cluster:
         address = self.address(queues[0])
         if address not in self._without_ranges:
             names = sorted({queue.topic for queue in queues})
-            answer = self.ask(address, RequestCode.GET_QUEUE_RANGES, body=orjson.dumps(names))
+            answer = self.ask(address, GetQueueRanges(topics=names))
             if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 topics = _object(answer, RequestCode.GET_QUEUE_RANGES, address)["topics"]
                 return {queue: _bounds_in(topics, queue) for queue in queues}
             self._without_ranges.add(address)
         return {
             queue: Bounds(
-                self._offset(address, RequestCode.GET_MIN_OFFSET, queue),
-                self._offset(address, RequestCode.GET_MAX_OFFSET, queue),
+                self._offset(address, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)),
+                self._offset(address, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)),
             )
             for queue in queues
         }
 
-    def _offset(self, address: str, code: RequestCode, queue: MessageQueue, **more: str) -> int:
-        ext = {"topic": queue.topic, "queueId": str(queue.queue_id), **more}
-        return int(expect(self.ask(address, code, ext), code, address).ext["offset"])
+    def _offset(self, address: str, asked: Request) -> int:
+        return int(expect(self.ask(address, asked), asked.code, address).ext["offset"])
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message that was stored at or after a time."""
-        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        asked = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
         return self.patiently(
-            f"find the offset of {timestamp_ms} ms in {queue}",
-            lambda: self._offset(self.address(queue), code, queue, timestamp=str(timestamp_ms)),
+            f"find the offset of {timestamp_ms} ms in {queue}", lambda: self._offset(self.address(queue), asked)
         )
 
     def committed(self) -> dict[str, dict[str, dict[str, dict[str, int]]]]:
         """How far the groups are: group → topic → broker → queue → offset. Only brokers with the plugin tell."""
         found: dict[str, dict[str, dict[str, dict[str, int]]]] = {}
         for name, address in self.brokers().items():
-            answer = self.ask(address, RequestCode.GET_QUEUE_RANGES, {"groups": "true"}, b"[]")
+            answer = self.ask(address, GetQueueRanges(groups=True, topics=[]))
             if answer.code != ResponseCode.SUCCESS:
                 continue
             for group, topics in _object(answer, RequestCode.GET_QUEUE_RANGES, address)["groups"].items():
@@ -273,7 +274,7 @@ class Cluster:
     def brokers(self) -> dict[str, str]:
         """Every broker's name and address."""
         code = RequestCode.GET_BROKER_CLUSTER_INFO
-        answer = self.patiently("list the brokers", lambda: self._ask_name_server(code))
+        answer = self.patiently("list the brokers", lambda: self._ask_name_server(Command.request(code)))
         table = _object(answer, code, self.name_servers[0]).get("brokerAddrTable") or {}
         return {
             name: data["brokerAddrs"][min(data["brokerAddrs"], key=int)]
@@ -286,21 +287,17 @@ class Cluster:
         milliseconds = int(done.seconds * 1000)
         told = ReportStream(group=group, batch=done.number, rows=done.rows, milliseconds=milliseconds, behind=done.lag)
         for _, address in sorted(self.brokers().items()):
-            answer = self.ask(address, RequestCode.REPORT_STREAM, told.ext())
+            answer = self.ask(address, told)
             if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 expect(answer, RequestCode.REPORT_STREAM, address)
                 return
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Publish how far a group is, so that its lag is seen where people look for it."""
-        code = RequestCode.UPDATE_CONSUMER_OFFSET
         for queue, offset in offsets.items():
-            ext = {
-                "consumerGroup": group, "topic": queue.topic, "queueId": str(queue.queue_id),
-                "commitOffset": str(offset),
-            }  # fmt: skip
+            told = UpdateConsumerOffset(group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset)
             address = self.address(queue)
-            expect(self.ask(address, code, ext), code, address)
+            expect(self.ask(address, told), told.code, address)
 
 
 def _bounds_in(topics: dict[str, Any], queue: MessageQueue) -> Bounds:

@@ -8,7 +8,7 @@ from typing import Final
 
 import orjson
 
-from verniermq.kernel import InvalidParameter, RequestCode, parse_json
+from verniermq.kernel import Command, InvalidParameter, RequestCode, parse_json
 from verniermq.kernel.requests import (
     LIST,
     PUB,
@@ -16,6 +16,7 @@ from verniermq.kernel.requests import (
     Access,
     Finder,
     Request,
+    SendMessage,
     boolean,
     check_json_size,
     cluster_access,
@@ -96,6 +97,18 @@ class SendRows(Request):
     """``<query>/<batch>/<partition>``"""
     rows: str = text("rows")
     """Which rows of the task these messages are, in their order: ``0-999,1003``."""
+
+    @classmethod
+    def of_send(cls, send: SendMessage, body: bytes, task: str, rows: str) -> Command:
+        """The command for a send, or for a batch of them, with the rows that its messages are."""
+        own = cls(topic=send.topic, task=task, rows=rows)
+        return Command.request(cls.code, {**own.ext(), **send.ext()}, body)
+
+    def send(self, command: Command, body: bytes) -> Command:
+        """The ordinary send, or the batch, that the command is otherwise; with this body."""
+        code = RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
+        ext = SendMessage.decode(Command(code, ext=command.ext)).ext()
+        return Command(code, command.opaque, command.flag, ext, body=body, binary=command.binary)
 
     def touches(self, finder: Finder) -> Iterator[Access]:
         yield topic_access(self.topic, PUB)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from verniermq.contrib.console.inquiry import Inquiry, rows_by_queue
 from verniermq.kernel import RETRY_PREFIX, RequestCode, ResponseCode
+from verniermq.protocol.figures import GetConsumerConnections, GetConsumeStats
 
 NO_OFFSETS: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.TOPIC_NOT_EXIST)
 """How brokers say that a group has no offsets or no members; Apache's say it with SYSTEM_ERROR."""
@@ -44,8 +45,7 @@ async def _groups(ask: Inquiry) -> dict[str, dict[str, Any]]:
 
 async def group_queues(ask: Inquiry, group: str, topic: str = "") -> tuple[list[dict[str, Any]], float]:
     """Where a group is in each queue, of all topics or of one, and the messages that it takes a second."""
-    asked = {"consumerGroup": group, "topic": topic}
-    answers = await ask.each(RequestCode.GET_CONSUME_STATS, asked, fine=NO_OFFSETS)
+    answers = await ask.each(GetConsumeStats(group=group, topic=topic), fine=NO_OFFSETS)
     queues = []
     for broker, body in answers.items():
         for queue, row in rows_by_queue(body.get("offsetTable")):
@@ -66,7 +66,7 @@ def behind_ms(queues: list[dict[str, Any]]) -> int:
 
 async def group_members(ask: Inquiry, group: str) -> dict[str, Any]:
     """The live members of a group with what they subscribe to; a client that is connected to several brokers is one."""
-    answers = await ask.each(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, fine=NO_OFFSETS)
+    answers = await ask.each(GetConsumerConnections(group=group), fine=NO_OFFSETS)
     members: dict[str, dict[str, Any]] = {}
     subscriptions: dict[str, str] = {}
     about: dict[str, Any] = {}

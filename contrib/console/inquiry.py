@@ -11,6 +11,7 @@ import attrs
 
 from verniermq.client.credentials import Credentials
 from verniermq.kernel import Command, RemotingError, RequestCode, UnexpectedAnswer, parse_answer, request_name
+from verniermq.kernel.requests import Request
 from verniermq.protocol.peers import MASTER, Peers
 
 T = TypeVar("T")
@@ -139,18 +140,18 @@ class Inquiry:
         for address in self.cluster.peers.name_servers:
             await self.ask(address, command)
 
-    async def json(self, address: str, code: RequestCode, ext: Mapping[str, str] | None = None) -> dict[Any, Any]:
-        """
+    async def json(self, address: str, asked: Request | RequestCode) -> dict[Any, Any]:
+        """The object in the body of an answer; a code alone is a request without fields.
+
         Raises:
             UnexpectedAnswer, RemotingError: as :meth:`ask`.
         """
-        answer = await self.ask(address, Command.request(code, dict(ext or {})))
-        return parse_answer(answer.body, address, request_name(code))
+        command = Command.request(asked) if isinstance(asked, RequestCode) else asked.command()
+        return parse_answer((await self.ask(address, command)).body, address, request_name(command.code))
 
     async def each(
-        self, code: RequestCode, ext: Mapping[str, str] | None = None, *, brokers: Iterable[str] | None = None,
-        fine: Iterable[int] = (),
-    ) -> dict[str, dict[Any, Any]]:  # fmt: skip
+        self, asked: Request | RequestCode, *, brokers: Iterable[str] | None = None, fine: Iterable[int] = ()
+    ) -> dict[str, dict[Any, Any]]:
         """What each master says, by its name. One that gives no answer is among the troubles; a refusal with one of the
         codes in ``fine`` is no trouble, but no answer either."""
         masters = await self.masters()
@@ -159,7 +160,7 @@ class Inquiry:
 
         async def one(name: str) -> dict[Any, Any] | None:
             try:
-                return await self.json(masters[name], code, ext)
+                return await self.json(masters[name], asked)
             except UnexpectedAnswer as error:
                 if error.code not in allowed:
                     self.troubles[name] = str(error)

@@ -15,7 +15,8 @@ import attrs
 from verniermq.client.errors import ClientError
 from verniermq.client.message import ReceivedMessage, decode_one
 from verniermq.contrib.console.inquiry import Inquiry
-from verniermq.kernel import Property, RemotingError, RequestCode, UnexpectedAnswer, parse_offset_message_id
+from verniermq.kernel import Property, RemotingError, UnexpectedAnswer, parse_offset_message_id
+from verniermq.plugins.admin.requests import QueryConsumeQueue
 from verniermq.protocol.query import QueryMessage, ViewMessage
 
 CHUNK: Final = 32
@@ -81,9 +82,9 @@ async def _read(
     ask: Inquiry, broker: str, topic: str, queue: int, index: int, count: int
 ) -> tuple[list[ReceivedMessage], str]:
     address = (await ask.masters())[broker]
-    asked = {"topic": topic, "queueId": str(queue), "index": str(index), "count": str(count)}
+    asked = QueryConsumeQueue(topic=topic, queue_id=queue, index=index, count=count)
     try:
-        body = await ask.json(address, RequestCode.QUERY_CONSUME_QUEUE, asked)
+        body = await ask.json(address, asked)
     except RemotingError as error:
         return [], str(error)
     places = [int(entry["physicOffset"]) for entry in body.get("queueData") or ()]

@@ -16,6 +16,7 @@ from verniermq.kernel import (
     is_system_topic,
 )
 from verniermq.kernel.requests import GetEarliestStoreTime
+from verniermq.protocol.figures import GetTopicStats, QueryGroups
 from verniermq.protocol.topics import MESSAGE_TYPE
 
 GONE = (ResponseCode.TOPIC_NOT_EXIST,)
@@ -68,7 +69,7 @@ def permission(perm: int) -> str:
 
 async def topic_queues(ask: Inquiry, topic: str, brokers: list[str]) -> tuple[list[dict[str, Any]], float]:
     """The queues of a topic with their bounds, and the messages that come a second."""
-    answers = await ask.each(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}, brokers=brokers, fine=GONE)
+    answers = await ask.each(GetTopicStats(topic=topic), brokers=brokers, fine=GONE)
     queues = []
     for broker, body in answers.items():
         for queue, row in rows_by_queue(body.get("offsetTable")):
@@ -111,5 +112,5 @@ async def with_first_times(ask: Inquiry, topic: str, queues: list[dict[str, Any]
 
 async def groups_of(ask: Inquiry, topic: str, brokers: list[str]) -> list[str]:
     """The groups that have offsets of a topic, or members that subscribe to it."""
-    answers = await ask.each(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}, brokers=brokers, fine=GONE)
+    answers = await ask.each(QueryGroups(topic=topic), brokers=brokers, fine=GONE)
     return sorted({name for body in answers.values() for name in body.get("groupList") or ()})

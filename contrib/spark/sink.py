@@ -29,6 +29,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from verniermq.contrib.arrow.cluster import NEW_QUEUES, Cluster, expect
 from verniermq.contrib.arrow.errors import BadOption
+from verniermq.contrib.arrow.requests import SendRows
 from verniermq.contrib.spark.errors import SparkError
 from verniermq.contrib.spark.sinkrows import ROW_PROPERTY, format_rows
 from verniermq.contrib.spark.writeoptions import WriteOptions
@@ -228,13 +229,14 @@ class RowSender:
                 **more,
             )  # fmt: skip
             if address not in self._without_rows:
-                fields = {**request.ext(), "task": self._place, "rows": format_rows(rows)}
-                answer = self._cluster.ask(address, RequestCode.SEND_ROWS, fields, body)
+                answer = self._cluster.ask(address, SendRows.of_send(request, body, self._place, format_rows(rows)))
                 if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     expect(answer, RequestCode.SEND_ROWS, address)
                     return
                 self._without_rows.add(address)
-            expect(self._cluster.ask(address, code, request.ext(), body), code, address)
+            command = request.command(code)
+            command.body = body
+            expect(self._cluster.ask(address, command), code, address)
 
         self._cluster.patiently(f"send to topic {topic!r}", attempt)
 

@@ -6,7 +6,6 @@ they came alone. Requests of one task wait for each other: Spark may run a slow 
 
 from __future__ import annotations
 
-from typing import Final
 from weakref import WeakValueDictionary
 
 import anyio
@@ -19,12 +18,8 @@ from verniermq.kernel import (
     Connection,
     Context,
     InvalidParameter,
-    RequestCode,
     ResponseCode,
 )
-
-OWN_FIELDS: Final = ("task", "rows")
-"""Those that a send does not have."""
 
 
 class SinkHandler:
@@ -66,15 +61,13 @@ class SinkHandler:
 
     def _send(self, request: Command, asked: SendRows, fresh: list[int] | None, count: int) -> Command:
         """The request as an ordinary send, with some of its messages only."""
-        code = RequestCode.SEND_BATCH_MESSAGE if asked.is_batch else RequestCode.SEND_MESSAGE_V2
-        ext = {name: value for name, value in request.ext.items() if name not in OWN_FIELDS}
         body = bytes(request.body)
         if fresh is not None:
             items = split_batch(body)
             if len(items) != count:
                 raise InvalidParameter(f"the batch has {len(items)} messages, and rows names {count}")
             body = b"".join([items[number] for number in fresh])
-        return Command(code, request.opaque, request.flag, ext, body=body, binary=request.binary)
+        return asked.send(request, body)
 
 
 def split_batch(body: bytes) -> list[bytes]:

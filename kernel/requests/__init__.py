@@ -27,6 +27,7 @@ from verniermq.kernel.requests.clients import (
     CheckClientConfig,
     GetConsumerList,
     Heartbeat,
+    NotifyConsumersChanged,
     UnregisterClient,
 )
 from verniermq.kernel.requests.consume import (
@@ -39,7 +40,7 @@ from verniermq.kernel.requests.consume import (
     UpdateConsumerOffset,
 )
 from verniermq.kernel.requests.request import Request, Undeclared, boolean, in_body, integer, request, text
-from verniermq.kernel.requests.send import SendMessage, producer_of, read_send
+from verniermq.kernel.requests.send import SHORT_NAMES, SendMessage, producer_of, read_send
 
 __all__ = [
     "ACCESS_KEY",
@@ -49,6 +50,7 @@ __all__ = [
     "GET",
     "LIST",
     "PUB",
+    "SHORT_NAMES",
     "SUB",
     "UPDATE",
     "Access",
@@ -62,6 +64,7 @@ __all__ = [
     "GetMinOffset",
     "Heartbeat",
     "Identity",
+    "NotifyConsumersChanged",
     "PullMessage",
     "QueryConsumerOffset",
     "Request",

@@ -87,6 +87,14 @@ class GetConsumerList(Request):
 
 
 @request
+class NotifyConsumersChanged(Request):
+    """NOTIFY_CONSUMER_IDS_CHANGED: a broker tells a consumer that others of its group came or went."""
+
+    code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    group: str = text("consumerGroup")
+
+
+@request
 class CheckClientConfig(Request):
     """A client has an expression looked at before it subscribes."""
 

@@ -15,11 +15,11 @@ from typing import Any, Final
 import attrs
 
 from verniermq.kernel.clock import Clock
-from verniermq.kernel.codes import RequestCode
 from verniermq.kernel.config import ClientSettings
 from verniermq.kernel.errors import InvalidParameter, LimitReached
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, Subscription
-from verniermq.kernel.remoting import Command, Connection
+from verniermq.kernel.remoting import Connection
+from verniermq.kernel.requests import NotifyConsumersChanged
 from verniermq.kernel.steps import Steps, in_steps
 
 logger = logging.getLogger(__name__)
@@ -299,7 +299,7 @@ class ClientRegistry:
     def _notify(self, name: str) -> Iterator[None]:
         group = self.consumers.get(name)
         for connection in list(group.members) if group is not None else ():
-            connection.oneway(Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}))
+            connection.oneway(NotifyConsumersChanged(group=name).command())
             yield
         self._being_told.discard(name)
         if name in self._to_tell_again:

@@ -22,13 +22,12 @@ from verniermq.kernel import (
 )
 from verniermq.plugins.admin.requests import (
     ConsumeDirectly,
-    GetConsumerConnections,
     GetProducerConnections,
     GetRunningInfo,
-    QueryGroups,
     QuerySubscription,
     QueryTopics,
 )
+from verniermq.protocol.figures import GetConsumerConnections, QueryGroups
 
 RELAY_TIMEOUT: Final = 10.0
 

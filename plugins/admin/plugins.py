@@ -13,7 +13,6 @@ GET_PLUGIN_PAGE (32105) has the field ``path`` and the query as a JSON object in
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -27,7 +26,6 @@ from verniermq.kernel import (
     Page,
     PageAnswer,
     RequestCode,
-    parse_json,
 )
 from verniermq.plugins.admin.requests import GetPluginPage
 
@@ -65,19 +63,12 @@ class PluginRequests:
         return request.reply(body=orjson.dumps({"plugins": rows}))
 
     async def page(self, request: Command, connection: Connection) -> Command:
-        path = GetPluginPage.of(request).path
+        asked = GetPluginPage.of(request)
         for page in self._broker.pages:
-            if page.title and page.path == path:
-                content = page.serve(_query(request.body))
+            if page.title and page.path == asked.path:
+                content = page.serve(asked.query)
                 return request.reply(body=_body(await content if inspect.isawaitable(content) else content))
-        raise InvalidParameter(f"no plugin brings a page {path!r} with a title; GET_PLUGINS lists them")
-
-
-def _query(body: bytes) -> Mapping[str, str]:
-    found = parse_json(body) if body else {}
-    if not isinstance(found, dict):
-        raise InvalidParameter("the body is no JSON object")
-    return {str(name): str(value) for name, value in found.items()}
+        raise InvalidParameter(f"no plugin brings a page {asked.path!r} with a title; GET_PLUGINS lists them")
 
 
 def _body(content: Any) -> bytes:

@@ -19,7 +19,8 @@ from verniermq.kernel import (
     object_keyed_map,
 )
 from verniermq.plugins.admin.rates import GET_NUMS, PUT_NUMS, Rates
-from verniermq.plugins.admin.requests import GetConsumeStats, GetTopicStats, QueryTimeSpan
+from verniermq.plugins.admin.requests import QueryTimeSpan
+from verniermq.protocol.figures import GetConsumeStats, GetTopicStats
 
 ROWS_PER_STEP: Final = 64
 """Queues that are looked at before others have a turn: a row may read a record or two from the log."""

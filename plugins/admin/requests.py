@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
+
+import orjson
 
 from verniermq.kernel import RequestCode
 from verniermq.kernel.requests import (
@@ -15,11 +17,14 @@ from verniermq.kernel.requests import (
     Request,
     cluster_access,
     group_access,
+    in_body,
     integer,
+    json_object,
     request,
     text,
     topic_access,
 )
+from verniermq.protocol.figures import GetConsumerConnections, GetConsumeStats, GetTopicStats, QueryGroups
 from verniermq.protocol.offsets import ResetOffset
 
 
@@ -42,31 +47,16 @@ class ViewStats(GetBrokerFigures):
 
 @request
 class GetPluginPage(GetBrokerFigures):
-    """The query is in the body."""
-
     code = RequestCode.GET_PLUGIN_PAGE
     path: str = text("path")
+    query: Mapping[str, str] = in_body(default={})
 
+    def take_body(self, body: bytes) -> None:
+        found = json_object(body) if body else {}
+        self.query = {str(name): str(value) for name, value in found.items()}
 
-@request
-class GetTopicStats(Request):
-    code = RequestCode.GET_TOPIC_STATS_INFO
-    topic: str = text("topic")
-
-    def touches(self, finder: Finder) -> Iterator[Access]:
-        yield topic_access(self.topic, GET)
-
-
-@request
-class GetConsumeStats(Request):
-    code = RequestCode.GET_CONSUME_STATS
-    group: str = text("consumerGroup")
-    topic: str = text("topic", default="")
-    topics: str = text("topicList", default="")
-    """With ``;`` between them."""
-
-    def touches(self, finder: Finder) -> Iterator[Access]:
-        yield group_access(self.group, GET)
+    def body(self) -> bytes:
+        return orjson.dumps(dict(self.query))
 
 
 @request
@@ -91,22 +81,6 @@ class QueryTopics(_OfGroup):
 @request
 class QuerySubscription(_OfGroup):
     code = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
-
-
-@request
-class QueryGroups(GetTopicStats):
-    code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
-
-
-@request
-class GetConsumerConnections(Request):
-    """A consumer may ask it of its own group: clients check with it whether the members agree."""
-
-    code = RequestCode.GET_CONSUMER_CONNECTION_LIST
-    group: str = text("consumerGroup")
-
-    def touches(self, finder: Finder) -> Iterator[Access]:
-        yield group_access(self.group)
 
 
 @request

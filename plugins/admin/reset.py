@@ -24,6 +24,7 @@ from verniermq.kernel import (
     object_keyed_map,
 )
 from verniermq.plugins.admin.requests import CloneOffsets, GetConsumerStatus
+from verniermq.protocol.consumer import GetConsumerOffsets
 from verniermq.protocol.offsets import ResetOffset
 
 QUEUES_PER_STEP: Final = 32
@@ -81,7 +82,7 @@ class ResetRequests:
         for member in list(group.members.values()) if group is not None else []:
             if only and member.client_id != only:
                 continue
-            question = Command.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": name})
+            question = GetConsumerOffsets(topic=topic, group=name).command()
             try:
                 answer = await member.connection.request(question, ASK_TIMEOUT)
             except RemotingError as error:

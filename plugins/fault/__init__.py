@@ -17,13 +17,12 @@ import attrs
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
     ClientContext,
-    Command,
     Declaration,
     FaultStrategy,
-    RequestCode,
     hookimpl,
     setting,
 )
+from verniermq.kernel.requests import GetMaxOffset
 from verniermq.plugins.fault.detector import keep_probing
 from verniermq.plugins.fault.fewest_failures import FailureCounts, FewestFailures
 from verniermq.plugins.fault.flag import Flag, FlagWithReset
@@ -32,7 +31,7 @@ from verniermq.plugins.fault.rotation import Rotation
 from verniermq.plugins.fault.round_robin import RoundRobin
 from verniermq.plugins.fault.timeout import Timeout, TimeoutMap
 
-PROBED: Final = {"topic": AUTO_CREATE_TOPIC, "queueId": "0"}
+PROBED: Final = GetMaxOffset(topic=AUTO_CREATE_TOPIC, queue_id=0)
 """What a probe asks for: something that every broker can answer from memory."""
 
 
@@ -97,7 +96,7 @@ class Plugin:
             timeout = self.config.latency.detect_timeout_ms / 1000
 
             async def probe(address: str) -> object:
-                return await client.request(address, Command.request(RequestCode.GET_MAX_OFFSET, dict(PROBED)), timeout)
+                return await client.request(address, PROBED.command(), timeout)
 
             client.spawn(partial(keep_probing, strategy, client.broker_address, probe))
         return strategy

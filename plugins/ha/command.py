@@ -26,6 +26,7 @@ from verniermq.kernel import (
     parse_answer,
 )
 from verniermq.protocol.peers import MASTER, Peers
+from verniermq.protocol.replicas import SwitchMaster
 
 T = TypeVar("T")
 SWITCH_TIMEOUT: Final = 15.0
@@ -130,8 +131,7 @@ def switch(broker: str, to: int, namesrv: str) -> None:
     async def work() -> None:
         async with Peers(namesrv) as peers:
             address = await _address(peers, broker, MASTER, "has no master now")
-            request = Command.request(RequestCode.SWITCH_MASTER, {"replica": str(to)})
-            await peers.ask(address, request, timeout=SWITCH_TIMEOUT)
+            await peers.ask(address, SwitchMaster(replica=to).command(), timeout=SWITCH_TIMEOUT)
 
     _run(work)
     click.echo(f"replica {to} is the master of {broker}")

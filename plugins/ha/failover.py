@@ -41,6 +41,7 @@ from verniermq.plugins.ha.metadata import Metadata
 from verniermq.plugins.ha.replica import Members
 from verniermq.plugins.ha.settings import Config
 from verniermq.protocol.peers import Peers
+from verniermq.protocol.replicas import NotifyRoleChanged, SwitchMaster
 
 logger = logging.getLogger(__name__)
 
@@ -314,12 +315,12 @@ class Failover:
         """NOTIFY_BROKER_ROLE_CHANGED of a controller; it is asked itself what it has."""
         if self._controller is None:
             raise RequestRefused("this broker chooses its master without a controller")
-        if request.integer("masterEpoch", 0) > self.members.term:
+        if NotifyRoleChanged.of(request).term > self.members.term:
             self._controller.notified()
         return request.reply()
 
     async def switch_master(self, request: Command, connection: Connection) -> Command:
-        await self.switch(request.integer("replica", 0))
+        await self.switch(SwitchMaster.of(request).replica)
         return request.reply()
 
     async def force_master(self, request: Command, connection: Connection) -> Command:

@@ -32,6 +32,7 @@ from verniermq.plugins.ha.door import asking_tls
 from verniermq.plugins.ha.frames import REPORT, Blocks
 from verniermq.plugins.ha.settings import Config
 from verniermq.protocol.peers import Peers
+from verniermq.protocol.query import ViewMessage
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class Receiver:
         offset, size = place
         ours = self._broker.store.read(offset, size)
         try:
-            answer = await self._ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset)})
+            answer = await self._peers.ask(self.master, ViewMessage(offset=offset).command())
         except UnexpectedAnswer as error:
             raise CannotFollow(
                 f"the master has no record at {offset}, where our newest lies ({error.remark}); look at both logs"

@@ -7,7 +7,8 @@ from typing import Any, Final
 import orjson
 
 from verniermq.contrib.console.view import Look, NoSuchPage, Shown, View
-from verniermq.kernel import Command, RequestCode, ResponseCode, parse_answer
+from verniermq.kernel import RequestCode, ResponseCode, parse_answer
+from verniermq.plugins.admin.requests import GetPluginPage
 
 NOT_SERVED: Final = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED,)
 """Apache's brokers have no plugins to tell of."""
@@ -36,7 +37,7 @@ async def plugin_page(look: Look) -> Shown:
     }
     if address is None or path not in titles:
         raise NoSuchPage(f"there is no page {path!r} of a plugin of broker {broker!r}; the page Plugins lists them")
-    asked = Command.request(RequestCode.GET_PLUGIN_PAGE, {"path": path}, orjson.dumps(dict(look.query)))
+    asked = GetPluginPage(path=path, query=look.query).command()
     found = parse_answer((await look.ask.ask(address, asked)).body, address, "GET_PLUGIN_PAGE")
     title, plugin = titles[path]
     data = {"broker": broker, "plugin": plugin, "text": found.get("text"), "tables": tables(found.get("data"))}
