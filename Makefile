@@ -97,8 +97,8 @@ repeats: $(DEV) ## Run the tests that use threads, processes or clocks 100 times
 explore: $(DEV) ## Look at every world of the rules of replication (MESSAGES=2 TERMS=2 CUTS=1)
 	@$(BIN)/python -m tests.plugins.ha.explore --messages $(or $(MESSAGES),2) --terms $(or $(TERMS),2) --power-cuts $(or $(CUTS),1)
 
-simulate: $(DEV) ## Run histories of replicas in a simulated world, by seeds (HISTORIES=10000 FIRST=1)
-	@$(BIN)/python -m tests.plugins.ha.simulated --histories $(or $(HISTORIES),10000) --first $(or $(FIRST),1)
+simulate: $(DEV) ## Run histories of replicas in a simulated world, by seeds (HISTORIES=10000 FIRST=1 RECORD=--record)
+	@$(BIN)/python -m tests.plugins.ha.simulated --histories $(or $(HISTORIES),10000) --first $(or $(FIRST),1) $(RECORD)
 
 ROUNDS ?= 100
 

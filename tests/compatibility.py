@@ -57,9 +57,7 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     ),
     "NOTIFY_BROKER_ROLE_CHANGED": "of a controller to `ha`, which is active on request",
     **dict.fromkeys(["ADD_BROKER", "REMOVE_BROKER"], CONTAINER),
-    **dict.fromkeys(
-        ["EXCHANGE_BROKER_HA_INFO", "NOTIFY_MIN_BROKER_ID_CHANGE", "GET_TIMER_CHECK_POINT", "GET_TIMER_METRICS"], SLAVES
-    ),
+    **dict.fromkeys(["EXCHANGE_BROKER_HA_INFO", "NOTIFY_MIN_BROKER_ID_CHANGE"], SLAVES),
     "QUERY_CORRECTION_OFFSET": "no tool of 5.5 asks for it; GET_CONSUME_STATS has the offsets of every group",
     "UPDATE_AND_GET_GROUP_FORBIDDEN": "no tool of 5.5 asks for it; the forbiddenTable of an Apache broker is obeyed",
 }  # fmt: skip

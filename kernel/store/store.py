@@ -206,7 +206,9 @@ class Store:
         pending = self._dispatcher.pending
         self._dispatcher.dispatched = pending[0].commit_log_offset if pending else end
         if self._dispatch_limit is not None:
-            self._dispatch_limit = self._dispatcher.dispatched
+            # What fills a segment up behind the last confirmed record is not confirmed with it.
+            confirmed = min(self._dispatcher.dispatched, max(checkpoint.confirmed, self.start))
+            self._dispatch_limit = self._dispatcher.dispatched = confirmed
         self.appender.refusal = next(iter(self._refusals.values()), None)
         logger.info("store opened path=%s clean=%s end=%d queues=%d", self.path, clean, end, len(self._queues))
 

@@ -40,6 +40,9 @@ namesrv_option = click.option(
 )
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a sentence.")
+
+
 class NoSuchReplica(VernierMQError):
     """The name server does not know it."""
 
@@ -124,8 +127,9 @@ def _show(one: dict[str, Any]) -> None:
 @ha.command()
 @click.argument("broker")
 @click.option("--to", type=int, required=True, help="The number of the replica that becomes the master.")
+@json_option
 @namesrv_option
-def switch(broker: str, to: int, namesrv: str) -> None:
+def switch(broker: str, to: int, as_json: bool, namesrv: str) -> None:
     """Make another replica the master. Sends wait for it; none fails. It must be in sync."""
 
     async def work() -> None:
@@ -134,28 +138,35 @@ def switch(broker: str, to: int, namesrv: str) -> None:
             await peers.ask(address, SwitchMaster(replica=to).command(), timeout=SWITCH_TIMEOUT)
 
     _run(work)
-    click.echo(f"replica {to} is the master of {broker}")
+    _tell(as_json, f"replica {to} is the master of {broker}", broker=broker, master=to)
 
 
 @ha.command()
 @click.argument("broker")
 @click.option("--replica", type=int, required=True, help="The number of the replica that becomes the master.")
 @click.option("--accept-loss", is_flag=True, help="Needed: what only the others have is given up, for ever.")
+@json_option
 @namesrv_option
-def force(broker: str, replica: int, accept_loss: bool, namesrv: str) -> None:
+def force(broker: str, replica: int, accept_loss: bool, as_json: bool, namesrv: str) -> None:
     """Make a replica the master that may lack what was acknowledged, when those that have it do not come back."""
     if not accept_loss:
         raise click.UsageError(
             "messages that were acknowledged and that this replica lacks would be lost; add --accept-loss"
         )
 
-    async def work() -> None:
+    async def work() -> int:
         async with Peers(namesrv) as peers:
             address = await _address(peers, broker, str(replica), f"has no replica {replica} at the name server")
-            await peers.ask(address, Command.request(RequestCode.FORCE_MASTER), timeout=SWITCH_TIMEOUT)
+            answer = await peers.ask(address, Command.request(RequestCode.FORCE_MASTER), timeout=SWITCH_TIMEOUT)
+            return int(parse_answer(answer.body, address, "FORCE_MASTER")["term"])
 
-    _run(work)
-    click.echo(f"replica {replica} of {broker} counts alone now, and becomes the master")
+    term = _run(work)
+    done = f"replica {replica} of {broker} counts alone now, and becomes the master"
+    _tell(as_json, done, broker=broker, replica=replica, term=term)
+
+
+def _tell(as_json: bool, sentence: str, **values: Any) -> None:
+    click.echo(json.dumps(values) if as_json else sentence)
 
 
 async def _address(peers: Peers, broker: str, broker_id: str, why: str) -> str:
@@ -170,7 +181,8 @@ async def _address(peers: Peers, broker: str, broker_id: str, why: str) -> str:
 @ha.command()
 @click.option("--store", type=click.Path(path_type=Path, exists=True, file_okay=False), required=True,
               help="The store of a stopped replica.")  # fmt: skip
-def resync(store: Path) -> None:
+@json_option
+def resync(store: Path, as_json: bool) -> None:
     """Begin a replica anew: its store is put aside, and the next start copies everything from the master.
 
     The broker must be stopped. What was put aside may be removed once the replica is in sync.
@@ -181,4 +193,5 @@ def resync(store: Path) -> None:
         store.rename(aside)
     finally:
         lock.release()
-    click.echo(f"{store} is put aside as {aside}; start the broker, and 'verniermq ha status' shows when it is in sync")
+    done = f"{store} is put aside as {aside}; start the broker, and 'verniermq ha status' shows when it is in sync"
+    _tell(as_json, done, store=str(store), aside=str(aside))

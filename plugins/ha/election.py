@@ -31,12 +31,19 @@ class Candidate:
     replica: int
 
 
-def may_stand(state: State, me: Replica, live: Mapping[int, str]) -> bool:
-    """Whether a replica has all that was acknowledged. ``live`` has the incarnation of each replica that is up.
+def may_stand(state: State, me: Replica, live: Mapping[int, str], logs: Iterable[Candidate]) -> bool:
+    """Whether a replica has all that was acknowledged. ``live`` has the incarnation of each replica that is up, and
+    ``logs`` how far the log of each goes.
 
-    If all of the set lost power and are back, one of them may: what all of them lost nobody has.
+    If all of the set lost power and are back, the one with the longest log may, and no other: with synchronous flush
+    what was acknowledged was on the disk of one of them, and what all of them lost nobody has.
     """
-    return me in state.in_sync or (_all_came_back(state, live) and any(number == me[0] for number, _ in state.in_sync))
+    if me in state.in_sync:
+        return True
+    members = {number for number, _ in state.in_sync}
+    if me[0] not in members or not _all_came_back(state, live):
+        return False
+    return ranked(found for found in logs if found.replica in members)[:1] == [me[0]]
 
 
 def _all_came_back(state: State, live: Mapping[int, str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import ssl
 from collections.abc import Awaitable, Mapping
 from functools import partial
@@ -29,6 +30,7 @@ from verniermq.kernel import (
     RequestRefused,
     ResponseCode,
     Role,
+    StoreNotWritable,
 )
 from verniermq.plugins.ha import epochfile, identity
 from verniermq.plugins.ha.controller import NOBODY, Controller
@@ -232,10 +234,29 @@ class Failover:
         if self._holding is not None:
             return self._held(self._holding, refuse, handler, request, connection)
         if self._broker.role.is_master:
-            return handler(request, connection)
+            answer = handler(request, connection)
+            if inspect.isawaitable(answer):
+                return self._or_again(answer, refuse, handler, request, connection)
+            return answer
         if self._forwards and request.code not in PULLS:
             return self._forward(request)
         return refuse(handler, request, connection)
+
+    async def _or_again(
+        self, answer: Awaitable[Answer], refuse: Any, handler: Handler, request: Command, connection: Connection
+    ) -> Answer:
+        """What waited for a plugin or the disk before its append may find that a switch has begun meanwhile."""
+        try:
+            return await answer
+        except StoreNotWritable:
+            if self._holding is None and not (self._forwards and not self._broker.role.is_master):
+                raise
+        if self._holding is not None:
+            await self._holding.wait()
+        if not self._broker.role.is_master and self._forwards:
+            return await self._forward(request)
+        again = handler(request, connection)
+        return await again if inspect.isawaitable(again) else again
 
     # --- a planned switch ------------------------------------------------------------------
 
@@ -243,8 +264,10 @@ class Failover:
     def _forwards(self) -> bool:
         return bool(self._successor) and self._broker.clock.monotonic() < self._forwards_until
 
-    async def switch(self, to: int) -> None:
+    async def switch(self, to: int, grace: float | None = None) -> None:
         """Make another replica the master. What is sent meanwhile waits; what is sent here later goes there.
+
+        :param grace: for so many seconds, by default ``switch_grace``
 
         Raises:
             RequestRefused: it cannot be done now.
@@ -254,7 +277,8 @@ class Failover:
         holding = self._holding = anyio.Event()
         try:
             self._successor = await self.members.hand_over(to)
-            self._forwards_until = self._broker.clock.monotonic() + self._config.switch_grace
+            lasts = self._config.switch_grace if grace is None else grace
+            self._forwards_until = self._broker.clock.monotonic() + lasts
         finally:
             self._holding = None
             holding.set()
@@ -270,7 +294,8 @@ class Failover:
             return
         _, to = max(others)
         try:
-            await self.switch(to)
+            # To the last: between the end of the grace and that of the process sends would be refused.
+            await self.switch(to, grace=math.inf)
         except RequestRefused as error:
             logger.warning("this master stops without a successor: %s", error)
             return

@@ -137,8 +137,12 @@ class Leader:
         """The log has grown."""
         grown, self._grown = self._grown, anyio.Event()
         grown.set()
-        if self._may_be_alone:
+        if self._waits_for_disk:
             self._sync_wanted.set()
+
+    @property
+    def _waits_for_disk(self) -> bool:
+        return self._broker.store.waits_for_disk or self._may_be_alone
 
     @property
     def _may_be_alone(self) -> bool:
@@ -157,8 +161,10 @@ class Leader:
             return
         store = self._broker.store
         said = {number: follower.ack for number, follower in self.followers.items() if follower.ack >= 0}
+        # With synchronous flush readers of other replicas see no more than this disk has: a power cut of all takes it.
+        end = store.durable_end if store.waits_for_disk else store.end
         confirm = acks.confirmed(
-            self._me[0], store.end, store.durable_end, said, self.state.in_sync, self.proposed, self.confirm
+            self._me[0], end, store.durable_end, said, self.state.in_sync, self.proposed, self.confirm
         )
         if confirm > self.confirm:
             self.confirm = confirm
@@ -168,13 +174,14 @@ class Leader:
         self.waiting.advance(self.confirm, ResponseCode.SUCCESS if enough else ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
     async def _keep_synced(self) -> None:
-        """While nobody else counts, what is acknowledged is on the disk."""
+        """With synchronous flush, and while nobody else counts, what is acknowledged is on the disk."""
         store = self._broker.store
         while True:
             await self._sync_wanted.wait()
             self._sync_wanted = anyio.Event()
-            if self._may_be_alone and store.durable_end < store.end:
+            if self._waits_for_disk and store.durable_end < store.end:
                 await store.durable(store.end, force=True)
+            if self._waits_for_disk:
                 self.count()
 
     # --- who counts ------------------------------------------------------------------------

@@ -264,7 +264,7 @@ class Members:
         assert state is not None
         live = {number: found.incarnation for number, found in snapshot.live.items()}
         live[self.me[0]] = self.me[1]
-        if may_stand(state, self.me, live) and self._master_is_gone(state, snapshot):
+        if may_stand(state, self.me, live, self._candidates(snapshot)) and self._master_is_gone(state, snapshot):
             return True
         numbers = ", ".join(str(number) for number, _ in sorted(state.in_sync))
         self._say(
@@ -278,13 +278,12 @@ class Members:
         live = snapshot.live.get(number)
         return live is not None and live.incarnation == incarnation
 
+    def _candidates(self, snapshot: Snapshot) -> list[Candidate]:
+        known = {**snapshot.live, self.me[0]: self.live()}
+        return [Candidate(live.epoch, live.end, number) for number, live in known.items()]
+
     def _rank(self, snapshot: Snapshot, numbers: set[int]) -> int:
-        candidates = [
-            Candidate(live.epoch, live.end, number)
-            for number, live in {**snapshot.live, self.me[0]: self.live()}.items()
-            if number in numbers
-        ]
-        return ranked(candidates).index(self.me[0])
+        return ranked(found for found in self._candidates(snapshot) if found.replica in numbers).index(self.me[0])
 
     async def _ask(self, tasks: anyio.abc.TaskGroup, state: State, revision: int) -> None:
         """Ask to be the master until it is known whether we are: before, this replica neither follows nor leads."""
@@ -369,6 +368,7 @@ class Members:
         if follower is None or follower.name not in leader.state.in_sync:
             numbers = ", ".join(str(number) for number, _ in sorted(leader.state.in_sync) if number != self.me[0])
             raise RequestRefused(f"replica {to} is not in sync; there are {numbers or 'no others'} to switch to")
+        address = self._address_of(to)
         async with leader.changing:
             store.refuse_writes(f"replica {to} becomes the master in a moment", "ha switch")
             try:
@@ -385,12 +385,23 @@ class Members:
                     raise RequestRefused(f"there is another master already: {error}") from error
                 except ChangeRefused as error:
                     raise RequestRefused(str(error)) from error
-                live = (self.snapshot.live if self.snapshot is not None else {}).get(to)
                 await self._step_down(f"replica {to} was made the master of term {state.term}")
-                return "" if live is None else live.address
+                return address
             finally:
                 store.refuse_writes(None, "ha switch")
                 self.hurry()
+
+    def _address_of(self, number: int) -> str:
+        """Where sends are forwarded to. One whose lease ran out on a busy machine is there as long as it follows.
+
+        Raises:
+            RequestRefused: the coordinator never told.
+        """
+        snapshot = self.snapshot
+        known = {} if snapshot is None else {**snapshot.members, **snapshot.live}
+        if number not in known:
+            raise RequestRefused(f"the coordinator has not told yet where replica {number} is; try again")
+        return known[number].address
 
     async def read(self) -> Snapshot:
         """What the coordinator has now.

@@ -100,7 +100,13 @@ class Plugin:
         config=Config,
         summary="Delivers messages later: by delay level, or at any time, with recall.",
         after=("txn",),
-        requests=(RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.RECALL_MESSAGE, RequestCode.SWITCH_TIMER_ENGINE),
+        requests=(
+            RequestCode.GET_ALL_DELAY_OFFSET,
+            RequestCode.GET_TIMER_CHECK_POINT,
+            RequestCode.GET_TIMER_METRICS,
+            RequestCode.RECALL_MESSAGE,
+            RequestCode.SWITCH_TIMER_ENGINE,
+        ),
         properties=(Property.DELAY, *TIMES),
         # Going on without it would deliver a delayed message at once.
         on_failure="closed",
@@ -134,6 +140,8 @@ class Plugin:
         )
         recall = Recall(self.broker, self.config.recall, round(self.config.max_delay * 1000), self._note_recall)
         registry.handler(RequestCode.GET_ALL_DELAY_OFFSET, self._all_offsets)
+        registry.handler(RequestCode.GET_TIMER_CHECK_POINT, self._timer_checkpoint)
+        registry.handler(RequestCode.GET_TIMER_METRICS, self._timer_metrics)
         registry.handler(RequestCode.RECALL_MESSAGE, recall.serve, RecallMessage)
         registry.handler(RequestCode.SWITCH_TIMER_ENGINE, self._switch_engine)
         self._offer(registry)
@@ -231,6 +239,20 @@ class Plugin:
     def _all_offsets(self, request: Command, connection: Connection) -> Command:
         """For slaves, which keep a copy of the table."""
         return request.reply(body=orjson.dumps(self._offsets.as_json()))
+
+    def _timer_checkpoint(self, request: Command, connection: Connection) -> Command:
+        """For an Apache slave, which takes timed messages into its own wheel as far as its master has."""
+        return request.reply(body=self._timers.checkpoint.encode_for_slave())
+
+    @staticmethod
+    def _timer_metrics(request: Command, connection: Connection) -> Command:
+        """How many timed messages wait for each topic, which is not counted here.
+
+        An Apache slave takes the table over when its version changes, and counts what it takes into its wheel itself:
+        by a version that stays, its own counts do.
+        """
+        version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+        return request.reply(body=orjson.dumps({"dataVersion": version, "timingCount": {}}))
 
     def _switch_engine(self, request: Command, connection: Connection) -> Command:
         """``mqadmin switchTimerEngine``: F is the wheel of files, which is the only one here; R would be RocksDB's."""

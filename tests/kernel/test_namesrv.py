@@ -184,6 +184,28 @@ async def test_a_slave_is_told_its_master_and_does_not_change_the_topics() -> No
         assert group["brokerMemberGroup"]["brokerAddrs"] == {"0": "b-0.example:10911", "1": "slave.example:10911"}
 
 
+async def test_no_slave_acts_for_a_master_that_is_gone() -> None:
+    """Whatever it asks for: it keeps its id, by which no client sends to it, and the queues stay as they were."""
+    slave = {"brokerId": 1, "brokerAddr": "slave.example:10911", "enableActingMaster": "true"}
+    async with name_server() as (_, client):
+        await register(client, plain("T"), enableActingMaster="true")
+        await register(client, plain("T"), **slave)
+        identity = {"brokerName": "b-0", "brokerAddr": "b-0.example:10911", "clusterName": "c1", "brokerId": 0}
+        await client.ask_well(RequestCode.UNREGISTER_BROKER, **identity)
+        again = await register(client, plain("T"), **slave)
+        found = await route(client, "T")
+
+        assert again.ext == {}
+        assert found is not None
+        assert found["brokerDatas"] == [
+            {
+                "brokerAddrs": {"1": "slave.example:10911"}, "brokerName": "b-0", "cluster": "c1",
+                "enableActingMaster": False,
+            }
+        ]  # fmt: skip
+        assert found["queueDatas"][0]["perm"] == 6
+
+
 async def test_an_address_has_one_id_only() -> None:
     async with name_server() as (_, client):
         await register(client, plain("T"), brokerId=1)

@@ -74,12 +74,15 @@ class TimerCheckpoint:
     is_ours: bool = attrs.field(default=True, eq=False)
     """We wrote it last, not an Apache broker."""
 
+    def encode_for_slave(self) -> bytes:
+        """RocketMQ's part of the file, as its slaves get it."""
+        return _APACHE.pack(
+            self.second * 1000, self.log_position, self.queue_offset, self.queue_offset, 0, self.timestamp, self.counter
+        )
+
     def encode(self) -> bytes:
         content = bytearray(SIZE)
-        _APACHE.pack_into(
-            content, 0, self.second * 1000, self.log_position, self.queue_offset, self.queue_offset,
-            0, self.timestamp, self.counter,
-        )  # fmt: skip
+        content[: _APACHE.size] = self.encode_for_slave()
         ours = _OURS.pack(
             MARK, bytes(content[:_COPIED]), self.within, self.position, self.log_start, self.file_size,
             self.slots_from, self.slots,

@@ -171,6 +171,17 @@ class Timers:
         self._saved = {"check": check}
         return self._saved
 
+    @property
+    def checkpoint(self) -> TimerCheckpoint:
+        """How far the timers are by what is on the disk, for slaves."""
+        now = self._clock.now_ms()
+        if not self._opened:
+            return TimerCheckpoint(slot_of(now), 0, 0, timestamp=now)
+        if self._mending and self._saved:
+            check: TimerCheckpoint = self._saved["check"]
+            return check
+        return self._progress.kept(self._broker.store.durable_end, self._files.log.end, now)
+
     def recall(self, key: str) -> None:
         """A message was taken back: it must not be delivered from now on."""
         self._fresh_recalls.add(key)

@@ -273,7 +273,11 @@ class Model:
             yield from self._connect(world, node)
         if node.asked is None and world.stored.term < self.limits.terms:
             live = {other.number: other.name[1] for other in world.nodes}
-            if self.rules.may_stand(world.stored, node.name, live):
+            logs = [
+                election.Candidate(other.epochs[-1][0] if other.epochs else 0, len(other.log), other.number)
+                for other in world.nodes
+            ]
+            if self.rules.may_stand(world.stored, node.name, live, logs):
                 yield f"stand {node.number}", self._stand(world, node)
 
     def _stand(self, world: World, node: Node) -> World:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,19 @@ from tests.plugins.ha.replicas import Replicas, failover, running_replicas
 from tests.plugins.peer import Peer, peer
 from verniermq.cli import main
 from verniermq.client import Message, Producer, SendStatus
-from verniermq.kernel import Broker, PluginError, RequestCode, ResponseCode, TopicConfig, parse_offset_message_id
+from verniermq.kernel import (
+    Broker,
+    Command,
+    PluginError,
+    RequestCode,
+    ResponseCode,
+    TopicConfig,
+    parse_offset_message_id,
+)
 from verniermq.plugins.ha.command import ha
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.plugins.ha.identity import incarnation
+from verniermq.testing import SMALL as CLI_SMALL
 from verniermq.testing import running_broker
 
 pytestmark = pytest.mark.anyio
@@ -327,10 +337,12 @@ async def test_no_send_fails_while_the_master_is_switched(tmp_path: Path) -> Non
                 statuses.append((await client.send("orders", b"%d" % number, queue=number % 4)).code)
                 number += 1
 
-        async with peer(old.address) as client, peer(old.address) as other, anyio.create_task_group() as tasks:
+        async with peer(old.address) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(send_on, client)
             await until(lambda: len(statuses) > 20)
-            await other.ask_well(RequestCode.SWITCH_MASTER, replica=second)
+            named = ["switch", "a", "--to", str(second), "--json", "--namesrv", replicas.namesrv]
+            result = await anyio.to_thread.run_sync(CliRunner().invoke, ha, named)
+            assert orjson.loads(result.output) == {"broker": "a", "master": second}
             assert await replicas.master() == second
             before = len(statuses)
             await until(lambda: len(statuses) > before + 20)
@@ -375,8 +387,9 @@ async def test_an_operator_may_give_up_what_only_a_lost_replica_has(tmp_path: Pa
         await until(lambda: "known to have all that was acknowledged" in failover(left).members._said)
         assert replicas.masters() == []
 
-        async with peer(left.address) as client:
-            await client.ask_well(RequestCode.FORCE_MASTER)
+        named = ["force", "a", "--replica", str(3 - first), "--accept-loss", "--json", "--namesrv", replicas.namesrv]
+        result = await anyio.to_thread.run_sync(CliRunner().invoke, ha, named)
+        assert orjson.loads(result.output) == {"broker": "a", "replica": 3 - first, "term": 2}
 
         assert await replicas.master() == 3 - first
 
@@ -425,11 +438,12 @@ def test_a_store_is_put_aside_to_begin_anew(tmp_path: Path) -> None:
     store.mkdir()
     (store / "replica.json").write_text("{}")
 
-    result = CliRunner().invoke(ha, ["resync", "--store", str(store)])
+    result = CliRunner().invoke(ha, ["resync", "--store", str(store), "--json"])
 
     assert result.exit_code == 0, result.output
     assert not store.exists()
     (aside,) = tmp_path.iterdir()
+    assert orjson.loads(result.output) == {"store": str(store), "aside": str(aside)}
     assert (aside / "replica.json").exists()
 
 
@@ -487,11 +501,94 @@ async def test_a_master_that_is_asked_to_stop_hands_over_first(tmp_path: Path) -
             await replicas.brokers[first].leave()
             tasks.cancel_scope.cancel()
 
+            # Until the process ends: nobody may be refused between the end of the grace and that.
+            codes.append((await client.send("orders", b"late")).code)
+
         assert set(codes) == {0}
         second = await replicas.master()
         assert second != first
         await replicas.brokers[first].leave()  # a slave has nothing to hand over
         assert await replicas.master() == second
+
+
+async def test_a_send_that_waited_before_its_append_is_forwarded_too(tmp_path: Path) -> None:
+    """It came before the switch, and has to wait, as for a plugin, until the switch is over."""
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, first)
+        old = replicas.brokers[first]
+        second = next(number for number in replicas.brokers if number != first)
+        came, may_go_on = anyio.Event(), anyio.Event()
+        codes: list[int] = []
+
+        async def waits(request: Command, connection: Any) -> Command:
+            came.set()
+            await may_go_on.wait()
+            old.store.append(pending("orders"))
+            return request.reply()
+
+        def refuse(handler: Any, request: Command, connection: Any) -> Command:
+            raise AssertionError("refused")
+
+        fields = {
+            "a": "p", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1600000000000", "h": "0",
+            "i": "", "j": "0",
+        }  # fmt: skip
+        request = Command.request(RequestCode.SEND_MESSAGE_V2, fields, b"held")
+        served = failover(old).only_master({request.code: refuse})[request.code]
+
+        async def send_it() -> None:
+            codes.append((await served(waits, request, None)).code)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send_it)
+            await came.wait()
+            await failover(old).switch(second)
+            may_go_on.set()
+
+        assert codes == [ResponseCode.SUCCESS]
+        assert await replicas.master() == second
+        assert await bodies(replicas.brokers[second]) == [b"held"]
+
+
+async def test_a_second_signal_ends_the_grace_at_once(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path, 2) as replicas:
+        settings = {
+            **CLI_SMALL, "store.segment_size": "64KiB", "store.max_message_size": "16KiB", "broker.name": "a",
+            "broker.namesrv": replicas.namesrv, "plugins.enable": "default,ha", "plugins.ha.mode": "failover",
+            "plugins.ha.replica": "2", "plugins.ha.replicas": "2", "plugins.ha.etcd": replicas.etcd.url,
+            "plugins.ha.switch_grace": "1h",
+        }  # fmt: skip
+        chosen = [f"--set={key}={value}" for key, value in settings.items()]
+        command = [sys.executable, "-m", "verniermq.cli", "broker", "--store", str(tmp_path / "2"), *chosen]
+        with (tmp_path / "said.txt").open("wb") as said:
+            process = await anyio.open_process(command, stdout=said, stderr=said)
+        async with process:
+            await replicas.start(1)
+            await until(lambda: replicas.in_sync() == [1, 2])
+            if replicas.masters():
+                await failover(replicas.brokers[1]).switch(2)
+            one = failover(replicas.brokers[1]).members
+            table = replicas.names.host.active["namesrv"].instance.embedded.table
+            await until(
+                lambda: (
+                    one.following is not None
+                    and one.following.connected
+                    and table.cluster_info()["brokerAddrTable"]["a"]["brokerAddrs"].get("0", "") != one.live().address
+                    and replicas.in_sync() == [1, 2]
+                )
+            )
+
+            process.send_signal(signal.SIGTERM)
+            assert await replicas.master() == 1
+            process.send_signal(signal.SIGTERM)
+            with anyio.fail_after(60):
+                assert await process.wait() == 0
+
+        text = (tmp_path / "said.txt").read_text()
+        assert "SIGTERM again: stopping at once" in text
 
 
 async def test_the_drain_of_a_master_makes_another_one(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ MUTATIONS = {
     "a log is never cut": Rules(agreed=lambda mine, my_end, theirs, their_end: min(my_end, their_end)),
     "anybody may stand": Rules(may_stand=lambda *_: True),
     "who lost power stands as if it had not": Rules(
-        may_stand=lambda state, me, live: me[0] in {number for number, _ in state.in_sync}
+        may_stand=lambda state, me, live, logs: me[0] in {number for number, _ in state.in_sync}
     ),
     "whoever connects joins": Rules(may_join=lambda *_: True),
     "the coordinator does not compare revisions": Rules(compares_revisions=False),
@@ -96,11 +96,14 @@ def test_who_is_elected_and_by_what() -> None:
     state = State(4, 0, SET)
     assert election.elected(state, (1, "0")) == State(5, 1, SET - {(0, "0")})
     assert election.elected(state, (0, "0")) == State(5, 0, SET)
-    assert not election.may_stand(state, (1, "1"), {1: "1", 2: "0"})
+    logs = [Candidate(4, 90, 0), Candidate(4, 100, 1), Candidate(4, 80, 2), Candidate(9, 900, 7)]
+    assert not election.may_stand(state, (1, "1"), {1: "1", 2: "0"}, logs)
     rebooted = {0: "1", 1: "1", 2: "1"}
-    assert election.may_stand(state, (1, "1"), rebooted)
+    assert election.may_stand(state, (1, "1"), rebooted, logs)
+    assert not election.may_stand(state, (0, "1"), rebooted, logs)
+    assert not election.may_stand(state, (7, "1"), rebooted, logs)
     assert election.elected(state, (1, "1")) == State(5, 1, frozenset({(1, "1")}))
-    assert not election.may_stand(state, (1, "1"), {0: "1", 1: "1"})
+    assert not election.may_stand(state, (1, "1"), {0: "1", 1: "1"}, logs)
     ranked = election.ranked([Candidate(3, 900, 1), Candidate(4, 100, 2), Candidate(4, 100, 0), Candidate(4, 50, 3)])
     assert ranked == [0, 2, 3, 1]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import gc
 import shutil
+import struct
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import orjson
 import pytest
 
 from tests.plugins.peer import peer, served
@@ -432,3 +434,27 @@ async def test_with_synchronous_flush_what_was_answered_is_on_the_disk_and_comes
                 await client.sent("orders", str(number).encode(), **properties)
             process.advance(5)
             assert len(await client.arrived("orders", 20)) == 20
+
+
+async def test_an_apache_slave_is_told_how_far_the_timers_are(tmp_path: Path) -> None:
+    """Numbers of 8 bytes: next second in ms, timer log, queue offset, the same for slaves, version."""
+    clock = ManualClock(START)
+    async with served(tmp_path, clock, store__flush="sync") as (_, client):
+
+        async def told() -> tuple[int, ...]:
+            return struct.unpack(">7q", (await client.ask_well(RequestCode.GET_TIMER_CHECK_POINT)).body)
+
+        assert (await told())[:4] == (START_MS - 1000, 0, 0, 0)
+        await client.sent("orders", b"one", TIMER_DELIVER_MS=START_MS + 5000)
+        await client.sent("orders", b"two", TIMER_DELIVER_MS=START_MS + 60_000)
+        with anyio.fail_after(30):
+            while (await told())[2] < 2:  # noqa: ASYNC110 - taken in by a service of the broker
+                await anyio.sleep(0.01)
+        await clock.advance(10)
+        assert await client.bodies("orders") == [b"one"]
+
+        read_ms, log_position, queue_offset, for_slaves, *_ = await told()
+        assert START_MS + 5000 <= read_ms < START_MS + 60_000
+        assert (log_position, queue_offset, for_slaves) == (2 * 52, 2, 2)
+        metrics = orjson.loads((await client.ask_well(RequestCode.GET_TIMER_METRICS)).body)
+        assert metrics["timingCount"] == {}

@@ -1,41 +1,50 @@
-"""``python -m tests.plugins.ha.simulated``: run histories, first those that failed once; seeds that fail are kept."""
+"""``python -m tests.plugins.ha.simulated``: run histories, first those that failed once; seeds that fail are kept.
+
+With ``--record`` each hundred is a line of ``bench/results/simulation.jsonl``, with its seeds and commit, and the next
+call goes on behind the last seed that stands there.
+"""
 
 from __future__ import annotations
 
 import argparse
-import logging
-import multiprocessing
+import datetime
+import json
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from pathlib import Path
 
-from tests.plugins.ha.simulated.history import history
+from tests.plugins.ha.simulated.runs import results
 from tests.plugins.ha.simulated.seeds import SEEDS, failed_seeds, keep
 
-Found = tuple[int, list[str], Counter[str]]
+RECORD = Path(__file__).parents[4] / "bench" / "results" / "simulation.jsonl"
+LINE = 100
+"""Histories of a line."""
 
 
-def _one(seed: int) -> Found:
-    logging.disable(logging.CRITICAL)
-    try:
-        found = history(seed)
-    except Exception as error:
-        return seed, [f"{type(error).__name__}: {error}"], Counter()
-    counts = Counter(found.counts)
-    counts["sends"] += len(found.sent)
-    counts["acknowledged"] += sum(told.ok for told in found.sent)
-    counts["terms"] += len(found.leaders)
-    return seed, found.problems, counts
+def _behind_record() -> int:
+    """The first seed that is not on record."""
+    lines = RECORD.read_text().splitlines() if RECORD.exists() else []
+    return max((line["first"] + line["histories"] for line in map(json.loads, lines)), default=1)
 
 
-def _results(seeds: list[int], jobs: int) -> Iterator[Found]:
-    if jobs == 1:
-        yield from map(_one, seeds)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(_one, seeds)
+def _commit() -> str:
+    asked = ["git", "-C", str(RECORD.parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _run(seeds: list[int], jobs: int) -> tuple[Counter[str], list[int]]:
+    counts: Counter[str] = Counter()
+    failed = []
+    for seed, problems, found in results(seeds, jobs):
+        counts += found
+        if problems:
+            failed.append(seed)
+            keep(seed)
+            print(f"seed {seed}: {'; '.join(problems[:3])}", flush=True)
+    return counts, failed
 
 
 def main() -> None:
@@ -43,19 +52,26 @@ def main() -> None:
     parser.add_argument("--histories", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=1, help="The first seed; the others follow it.")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--record", action="store_true", help="Go on behind the record until it has --histories.")
     options = parser.parse_args()
-    seeds = [*failed_seeds(), *range(options.first, options.first + options.histories)]
-    counts: Counter[str] = Counter()
-    failed, began = 0, time.monotonic()
-    for done, (seed, problems, found) in enumerate(_results(seeds, options.jobs), 1):
-        counts += found
-        if problems:
-            failed += 1
-            keep(seed)
-            print(f"seed {seed}: {'; '.join(problems[:3])}", flush=True)
-        if done % 100 == 0:
-            print(f"{done} histories, {failed} failed, {time.monotonic() - began:.0f} s", flush=True)
-    print(f"{len(seeds)} histories from seed {options.first}: {failed} failed")
+    first, stop, commit = options.first, options.first + options.histories, _commit()
+    counts, failed = _run(failed_seeds(), 1)
+    if options.record:
+        first, stop = _behind_record(), 1 + options.histories
+    for begin in range(first, stop, LINE):
+        seeds = list(range(begin, min(begin + LINE, stop)))
+        began = time.monotonic()
+        found, wrong = _run(seeds, options.jobs)
+        counts, failed = counts + found, failed + wrong
+        print(f"seeds {begin} to {seeds[-1]}, {len(wrong)} failed, {time.monotonic() - began:.0f} s", flush=True)
+        if options.record:
+            line = {
+                "first": begin, "histories": len(seeds), "failed": wrong, "commit": commit,
+                "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"), "counts": dict(sorted(found.items())),
+            }  # fmt: skip
+            with RECORD.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+    print(f"seeds {first} to {stop - 1}, and those that failed once: {len(failed)} failed")
     print(", ".join(f"{count:,} {what}" for what, count in counts.most_common()))
     if failed:
         print(f"their seeds are in {SEEDS.name}; they run first from now on")
