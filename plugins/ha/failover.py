@@ -149,12 +149,12 @@ class Failover:
     async def copy_tables(self) -> None:
         """While it follows: topics, groups and offsets of the master."""
         clock = self._broker.clock
+        self._metadata.on_topics = self.members.note_topics  # the master may be gone before the other tables are copied
         while True:
             master, following = self._master_to_copy(), self.members.following
             if master:
                 try:
                     await self._metadata.copy(master, self._reached)
-                    self.members.table_end = self._metadata.topics_end
                 except RemotingError as error:
                     logger.info("topics, groups and offsets are not copied: %s", error)
             due = clock.monotonic() + self._config.metadata_interval

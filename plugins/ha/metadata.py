@@ -53,8 +53,8 @@ class Metadata:
         self._peers = peers
         self._seen: dict[tuple[str, str, int], int] = {}
         """(group, topic, queue) → the master's offset at the last look."""
-        self.topics_end = 0
-        """Where our log ended before the topics were copied: the copy has the queue of each message up to there."""
+        self.on_topics: Callable[[int], None] = lambda end: None
+        """Told where our log ended before the topics were copied: the copy has the queues of all before that."""
 
     async def copy(self, master: str, reached: Callable[[int], Awaitable[bool]] | None = None) -> None:
         """Copy all tables. Some of them say what became of messages, by other messages in the log: ``reached`` is asked
@@ -65,7 +65,7 @@ class Metadata:
         """
         end = self._broker.store.end
         await self._topics(master)
-        self.topics_end = end
+        self.on_topics(end)
         await self._groups(master)
         await self._offsets(master)
         for code in OTHER_TABLES:

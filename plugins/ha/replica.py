@@ -62,8 +62,7 @@ class Members:
         """Why the coordinator cannot be asked; empty if it can."""
         self.epochs: Epochs = ()
         self.ha_address = ""
-        self.table_end = 0
-        """Where our log ended when the topics were copied from a master last."""
+        self._table_end = 0
         self.on_role: Callable[[], None] = lambda: None
         self.on_whole: Callable[[], None] = lambda: None
         self._broker, self._config, self._coordinator = broker, config, coordinator
@@ -83,6 +82,10 @@ class Members:
         """The newest one that is known."""
         state = self.snapshot.state if self.snapshot is not None else None
         return 0 if state is None else state.term
+
+    def note_topics(self, table_end: int) -> None:
+        """The topics are a master's, copied when our log ended at ``table_end``."""
+        self._table_end = table_end
 
     # --- life ------------------------------------------------------------------------------
 
@@ -320,7 +323,7 @@ class Members:
             # Others wait for a lease that runs out, which ours will not: somebody has to act.
             logger.critical("this replica was elected and cannot lead: %s", error)
             raise
-        self._broker.adopt_topics(self.table_end)
+        self._broker.adopt_topics(self._table_end)
         leader = Leader(
             self._broker, self._config, self._coordinator, self.me, state, revision, self.epochs,
             store.dispatch_limit or 0, self._look_at_set,
