@@ -46,9 +46,10 @@ test-other: $(DEV)
 # What runs no broker and no store has nothing that is compiled.
 WITHOUT_BROKER := commitlog dispatch remoting test_clock.py test_config_load.py test_config_structure.py test_config_units.py \
 	test_deadlines.py test_discovery.py test_hookcall.py test_host.py test_jsonfile.py test_maybe.py test_namesrv.py test_setup.py
-test-fast: $(DEV) fast ## Run the tests of the kernel, the key index and the client's codec on the compiled way
+test-fast: $(DEV) fast ## Run the tests of the kernel, the key index, the client's codec and Arrow's columns on the compiled way
 	@$(BIN)/python -m pytest tests/kernel $(WITHOUT_BROKER:%=--ignore=tests/kernel/%) tests/plugins/query tests/plugins/batch \
-		tests/client/test_wire.py tests/client/test_parts.py tests/client/test_quick.py
+		tests/client/test_wire.py tests/client/test_parts.py tests/client/test_quick.py \
+		tests/arrow/test_pairs.py tests/arrow/test_decode.py
 	@$(BIN)/python -m tests.kernel.lane_campaign --rounds 1
 
 check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom
@@ -124,12 +125,12 @@ constraints:     ## Renew constraints.txt with the newest versions
 	@mv build/newest/$(PINNED) $(PINNED) && rm -rf build/newest
 
 clean:           ## Remove everything that make created
-	rm -rf $(VENV) build dist *.egg-info kernel/accel/*.so plugins/query/*.so client/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info kernel/accel/*.so plugins/query/*.so client/*.so contrib/arrow/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Tried once for each version of the sources. Without a compiler, without Python's headers or without a way to get Cython
 # everything works as well, in plain Python: COMPILE= (nothing behind the sign) does not even try.
 COMPILE ?= $(shell command -v $(CC))
-$(FAST): setup.py $(shell find kernel plugins client -name '*.pyx') | $(RUN)
+$(FAST): setup.py $(shell find kernel plugins client contrib -name '*.pyx') | $(RUN)
 	@mkdir -p build
 	@if test -n "$(COMPILE)"; then \
 		echo "Compiling the quick way of plain sends (once, some seconds) ..."; \

@@ -10,7 +10,7 @@ In reading order::
     wire.py       a blocking connection; cluster.py finds topics and brokers with it
     fetch.py      the records of a span, batch after batch, however often the broker goes away meanwhile
     files.py      the same from a store's own files
-    decode.py     records into Arrow columns (properties.py splits their properties), without a loop over records
+    decode.py     records into Arrow columns (pairs.py and properties.py split properties), without a loop over them
 
 :mod:`verniermq.contrib.spark` reads with the same parts. Nothing here imports pyarrow or numpy before it needs them.
 """

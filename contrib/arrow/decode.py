@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from verniermq.contrib.arrow.compression import decompress_bodies
+from verniermq.contrib.arrow.pairs import SplitProperties, split_properties
 from verniermq.contrib.arrow.places import SMALLEST, corrupt, find_records, parse_entries
 from verniermq.contrib.arrow.properties import Bytes, Ints, Properties, are_alike, gather
 from verniermq.contrib.arrow.requests import HEAD_BYTES
@@ -249,11 +250,11 @@ class _Columns:
     codes: Ints | None
     decompress: bool
     max_body_size: int
-    _properties: Properties | None = None
+    _properties: Properties | SplitProperties | None = None
 
     def batch(self, names: Sequence[str]) -> pa.RecordBatch:
-        if "properties" in names and self.properties.shared_names is None:
-            _ = self.properties.name_codes  # worth their price for the map, and then the other columns use them too
+        if "properties" in names:
+            self.properties.prepare_maps()
         return pa.RecordBatch.from_arrays([self.column(name) for name in names], schema=arrow_schema(tuple(names)))
 
     def column(self, name: str) -> pa.Array:
@@ -261,10 +262,10 @@ class _Columns:
         return pa.array(self.layout.fields[name]) if make is None else make(self)
 
     @property
-    def properties(self) -> Properties:
+    def properties(self) -> Properties | SplitProperties:
         if self._properties is None:
             layout = self.layout
-            self._properties = Properties.split(layout.data, layout.texts, layout.text_lengths)
+            self._properties = split_properties(layout.data, layout.texts, layout.text_lengths)
         return self._properties
 
     def topic(self) -> pa.Array:

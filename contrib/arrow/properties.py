@@ -192,6 +192,11 @@ class Properties:
 
     # --- all of them -----------------------------------------------------------------------
 
+    def prepare_maps(self) -> None:
+        """Number the names before single columns are made: the map needs it, and then the columns use it too."""
+        if self.shared_names is None:
+            _ = self.name_codes
+
     def maps(self) -> pa.MapArray:
         """All properties as a column of maps."""
         names = self.name_texts
