@@ -116,7 +116,7 @@ async def measure(store: str) -> dict[str, list[float]]:
     from verniermq.kernel.broker import Broker
     from verniermq.kernel.config import load
 
-    settings = {"broker.port": 0, "namesrv.port": 0, "broker.host": "127.0.0.1", "store.path": store}
+    settings = {"broker.port": 0, "plugins.disable": ["namesrv"], "broker.host": "127.0.0.1", "store.path": store}
     async with Broker(load(None, settings, environ={})) as broker:
         connections = {kind: broker.server._make_connection() for kind in KINDS}
         for kind, connection in connections.items():

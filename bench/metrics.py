@@ -45,7 +45,9 @@ def options(port: int) -> list[str]:
 async def costs_of_a_message(make: Callable[[int], bytes], spans: int) -> tuple[list[float], list[float]]:
     """Microseconds of CPU without and with the plugin, sorted; no sockets, both in turns in this process."""
     with tempfile.TemporaryDirectory() as folder:
-        plain = {"broker.port": 0, "namesrv.port": 0, "broker.host": "127.0.0.1", "store.path": f"{folder}/plain"}
+        plain = {
+            "broker.port": 0, "plugins.namesrv.port": 0, "broker.host": "127.0.0.1", "store.path": f"{folder}/plain",
+        }  # fmt: skip
         watched = {
             **plain, "store.path": f"{folder}/watched", "plugins.enable": ["default", "http", "metrics"],
             "plugins.http.listen": "127.0.0.1:0", "plugins.metrics.listen": "127.0.0.1:0",

@@ -63,7 +63,7 @@ async def passed(peer: socket.socket, request: bytes) -> list[tuple[str, str]]:
 
 
 async def ways(store: str) -> dict[str, list[tuple[str, str]]]:
-    settings = {"broker.port": 0, "namesrv.port": 0, "broker.host": "127.0.0.1", "store.path": store}
+    settings = {"broker.port": 0, "plugins.namesrv.port": 0, "broker.host": "127.0.0.1", "store.path": store}
     async with Broker(load(None, settings, environ={})) as broker:
         host, _, port = broker.address.rpartition(":")
         with socket.create_connection((host, int(port))) as peer:

@@ -101,7 +101,7 @@ def broker(
     started = time.perf_counter()
     read = partial(
         configuration_from, config_path, no_plugins, settings,
-        broker__name=name, broker__host=host, broker__port=port, namesrv__port=namesrv_port, store__path=store,
+        broker__name=name, broker__host=host, broker__port=port, plugins__namesrv__port=namesrv_port, store__path=store,
     )  # fmt: skip
     configuration = read()
     _try_ports(configuration)
@@ -129,7 +129,10 @@ def _try_ports(configuration: Configuration) -> None:
     places = [(own.host, own.port)]
     has_name_server = {"default", "namesrv"} & set(plugins.enable) and "namesrv" not in plugins.disable
     if has_name_server and not own.namesrv:
-        places.append((configuration.namesrv.host, configuration.namesrv.port))
+        from verniermq.plugins.namesrv import Config as NamesrvConfig  # one that has none need not read it
+
+        name_server = configuration.plugin("namesrv", NamesrvConfig)
+        places.append((name_server.host, name_server.port))
     for host, port in places:
         try:
             family, _, _, _, address = socket.getaddrinfo(plain_host(host), port, type=socket.SOCK_STREAM)[0]

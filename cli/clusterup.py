@@ -34,6 +34,7 @@ from verniermq.kernel import (
 )
 from verniermq.kernel.config import Configuration
 from verniermq.kernel.remoting.tls import load_outgoing_tls
+from verniermq.plugins.namesrv import Config as NamesrvConfig
 from verniermq.plugins.namesrv.server import NameServer
 from verniermq.protocol.peers import Peers
 
@@ -159,7 +160,7 @@ async def _run(plan: ClusterPlan, configuration: Configuration, namesrv_port: in
     outgoing = load_outgoing_tls(tls.outgoing, tls.server_ca, tls.certificate, tls.key)
     server = NameServer(SystemClock(), load_tls(tls.mode, tls.certificate, tls.key, tls.client_ca))
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        host = configuration.namesrv.host
+        host = configuration.plugin("namesrv", NamesrvConfig).host
         await server.start(host, namesrv_port)
         reached = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         plan = attrs.evolve(

@@ -81,10 +81,12 @@ async def _obey(lines: ObjectReceiveStream[str], clock: MovableClock) -> bool:
 
 def _same_ports(configuration: Configuration, broker: Broker) -> Configuration:
     namesrv_port = int(broker.name_servers[0].rpartition(":")[2]) if broker.name_servers else 0
+    tables, origin = configuration.plugin_tables, configuration.origin
     return attrs.evolve(
         configuration,
         broker=attrs.evolve(configuration.broker, port=broker.advertised.port),
-        namesrv=attrs.evolve(configuration.namesrv, port=namesrv_port),
+        plugin_tables={**tables, "namesrv": {**tables.get("namesrv", {}), "port": namesrv_port}},
+        origin=attrs.evolve(origin, keys={**origin.keys, "plugins.namesrv.port": "the last broker"}),
     )
 
 

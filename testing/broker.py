@@ -23,7 +23,7 @@ from verniermq.testing.ports import held_port
 SMALL: Final = {
     "broker.port": 0,
     "broker.vip_port": False,
-    "namesrv.port": 0,
+    "plugins.namesrv.port": 0,
     # A test writes kilobytes; a gibibyte of address space per broker would only slow its start and end.
     "store.segment_size": "64MiB",
     "store.queue_entries": 10_000,

@@ -31,7 +31,7 @@ SMALL = """
 [broker]
 port = 0
 vip_port = false
-[namesrv]
+[plugins.namesrv]
 port = 0
 [store]
 segment_size = "64MiB"

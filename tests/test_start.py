@@ -21,7 +21,7 @@ from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import load
 
 async def start(store, *disable):
-    overrides = {"broker.port": 0, "namesrv.port": 0, "store.path": store}
+    overrides = {"broker.port": 0, "plugins.namesrv.port": 0, "store.path": store}
     if disable:
         overrides["plugins.disable"] = disable
     async with Broker(load(None, overrides, environ={})):

@@ -19,7 +19,6 @@ from verniermq.kernel.config.schema import (
     ClientSettings,
     GroupSettings,
     LogSettings,
-    NamesrvSettings,
     OffsetSettings,
     PluginPlace,
     PluginSettings,
@@ -59,7 +58,6 @@ class Configuration:
     """Everything that ``broker.toml``, the environment and the flags say."""
 
     broker: BrokerSettings = attrs.field(factory=BrokerSettings)
-    namesrv: NamesrvSettings = attrs.field(factory=NamesrvSettings)
     store: StoreSettings = attrs.field(factory=StoreSettings)
     topics: TopicSettings = attrs.field(factory=TopicSettings)
     groups: GroupSettings = attrs.field(factory=GroupSettings)

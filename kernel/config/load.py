@@ -94,7 +94,10 @@ def _configuration(document: dict[str, Any], origin: Origin) -> Configuration:
     for name in document:
         if name not in SECTIONS:
             why = hint(name) or nearest(name, SECTIONS)
-            raise ConfigError(f"{origin.file}: there is no section [{toml_key(name)}]; {why}")
+            key = toml_key(name)
+            raise ConfigError(
+                f"{origin.file}: there is no section [{key}]; {why}; a plugin's settings are in [plugins.{key}]"
+            )
     sections = dict(document)
     tables: dict[str, Any] = {}
     if isinstance(document.get("plugins"), Mapping):

@@ -76,14 +76,6 @@ class BrokerSettings:
 
 
 @attrs.frozen
-class NamesrvSettings:
-    """The embedded name server."""
-
-    host: str = setting("127.0.0.1", "The address that the embedded name server listens on.", check=_not_empty)
-    port: int = setting(9876, "Its port; 0 takes any that is free.", at_least=0, at_most=65535)
-
-
-@attrs.frozen
 class StoreSettings:
     """The files: where they are, how large they grow, and when they are flushed to disk."""
 
@@ -311,7 +303,6 @@ class PluginPlace:
 SECTIONS: Mapping[str, type] = MappingProxyType(
     {
         "broker": BrokerSettings,
-        "namesrv": NamesrvSettings,
         "store": StoreSettings,
         "topics": TopicSettings,
         "groups": GroupSettings,

@@ -1,11 +1,13 @@
 """Where topics live: the embedded name server, and registration with outside ones (RocketMQ: ``NameServer``).
 
-With ``[broker] namesrv = []`` the broker carries its own name server, on ``[namesrv] port``; other brokers may
-register there too, if ``peers`` takes them. With addresses in it, the broker registers with those and carries none.
+With ``[broker] namesrv = []`` the broker carries its own name server, on ``[plugins.namesrv] port``; other
+brokers may register there too, if ``peers`` takes them. With addresses in it, the broker registers with those and
+carries none.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
@@ -17,6 +19,8 @@ from verniermq.plugins.namesrv.admission import SHORTEST_SECRET, BrokerAdmission
 from verniermq.plugins.namesrv.registrar import CALL_TIMEOUT, INTERVAL_SECONDS, Registrar, master_found, queue_mappings
 from verniermq.plugins.namesrv.routes import NEVER, LiveBroker
 from verniermq.plugins.namesrv.server import NameServer
+
+logger = logging.getLogger(__name__)
 
 TELL_SECONDS: Final = 3.0
 """How long the answer to whoever creates a topic waits for name servers."""
@@ -30,6 +34,10 @@ def _are_addresses(texts: Iterable[str]) -> str | None:
     return None
 
 
+def _not_empty(text: str) -> str | None:
+    return None if text else "a text that is not empty"
+
+
 def _secret(text: str) -> str | None:
     return None if not text or len(text) >= SHORTEST_SECRET else f"{SHORTEST_SECRET} characters or more"
 
@@ -38,6 +46,8 @@ def _secret(text: str) -> str | None:
 class Config:
     """``[plugins.namesrv]``"""
 
+    host: str = setting("127.0.0.1", "The address that the embedded name server listens on.", check=_not_empty)
+    port: int = setting(9876, "Its port; 0 takes any that is free.", at_least=0, at_most=65535)
     brokers: tuple[str, ...] = setting(
         (), "Where other brokers may register from; with none and no secret, from this machine.", check=_are_addresses
     )
@@ -76,6 +86,8 @@ class Plugin:
 
     @hookimpl
     def settings_changed(self, settings: Config) -> None:
+        if (settings.host, settings.port) != (self.config.host, self.config.port):
+            logger.warning("[plugins.namesrv] host and port changed; they take effect at the next start")
         self.config = settings
         if self.embedded is not None:
             self.embedded.peers = self._peers(settings)
@@ -101,10 +113,9 @@ class Plugin:
         for registrar in self._registrars:
             registrar.start()
         if self.embedded is not None:
-            settings = broker.configuration.namesrv
             self._register_here(self.embedded)
-            await self.embedded.start(settings.host, settings.port)
-            broker.name_servers[:] = [self._address(settings.host, self.embedded.port)]
+            await self.embedded.start(self.config.host, self.config.port)
+            broker.name_servers[:] = [self._address(self.config.host, self.embedded.port)]
         else:
             broker.name_servers[:] = [registrar.address for registrar in self._registrars]
 

@@ -26,7 +26,7 @@ from verniermq.testing import SMALL
 
 PATIENCE = 60.0
 VERNIERMQ = (sys.executable, "-m", "verniermq.cli")
-SETTINGS = [f"--set={key}={value}" for key, value in SMALL.items() if key not in ("broker.port", "namesrv.port")]
+SETTINGS = [f"--set={key}={value}" for key, value in SMALL.items() if not key.endswith(".port")]
 
 
 @attrs.define(eq=False)

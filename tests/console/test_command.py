@@ -55,7 +55,7 @@ async def test_it_says_when_nobody_answers_and_goes_on_when_somebody_does(tmp_pa
             assert (await anext(events))[0] == "trouble"
 
             port = int(name_server.rpartition(":")[2])
-            async with running_broker(tmp_path / "2", namesrv__port=port):
+            async with running_broker(tmp_path / "2", plugins__namesrv__port=port):
                 async for kind, html in events:
                     if kind == "main" and "broker-a" in html:
                         break

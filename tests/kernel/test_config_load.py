@@ -102,12 +102,17 @@ def test_variables_of_the_interop_tests_are_no_settings() -> None:
         ('[broker]\nport = "x"', '[broker] port = "x": expected a whole number from 0 to 65535'),
         ("[broker]\nprot = 1", "[broker] has no setting 'prot'; did you mean 'port'?"),
         ("[stor]", "there is no section [stor]; did you mean 'store'?"),
+        (
+            "[namesrv]",
+            "there is no section [namesrv]; it knows broker, clients, groups, log, offsets, plugins, pull, "
+            "remoting, store, tls, topics; a plugin's settings are in [plugins.namesrv]",
+        ),
         ("store = 3", "store = 3: expected a table, [store]"),
         ("plugins = 3", "plugins = 3: expected a table, [plugins]"),
         ("[broker]\nname = 'a b'", '[broker] name = "a b": expected 1 to 127 letters, digits or any of _ - . % | @'),
         ("[broker]\nadvertise = 'a:b'", '[broker] advertise = "a:b": expected an address such as "10.0.0.5"'),
         ("[broker]\nnamesrv = ['h:0']", '[broker] namesrv = ["h:0"]: expected addresses with ports'),
-        ("[namesrv]\nhost = ''", '[namesrv] host = "": expected a text that is not empty'),
+        ("[store]\npath = ''", '[store] path = "": expected a text that is not empty'),
         ("[plugins]\nenabel = []", "[plugins] has no setting 'enabel'; did you mean 'enable'?"),
         ("[plugins.x]\nbefore = 3", "[plugins.x] before = 3: expected a list, each item a text"),
         ("[store]\nsegment_size = '1MiB'", "[store] max_message_size = 4MiB does not fit into segment_size = 1MiB"),

@@ -476,12 +476,12 @@ async def test_a_name_server_out_of_reach_holds_up_nobody_who_creates_a_topic() 
 async def test_a_name_server_s_port_in_use_keeps_the_broker_from_starting() -> None:
     async with name_server() as (server, _):
         with pytest.raises(RequestRefused, match=f"plugin 'namesrv'.*127.0.0.1:{server.port}: the port is in use"):
-            async with running_broker(namesrv__port=server.port):
+            async with running_broker(plugins__namesrv__port=server.port):
                 pass
 
 
 async def test_a_name_server_that_listens_everywhere_hands_out_an_address_one_can_reach() -> None:
-    async with running_broker(namesrv__host="0.0.0.0") as broker:
+    async with running_broker(plugins__namesrv__host="0.0.0.0") as broker:
         assert not broker.name_servers[0].startswith("0.0.0.0")
         async with peer(broker.name_servers[0]) as client:
             assert await route(client, "TBW102") is not None

@@ -113,7 +113,7 @@ async def test_accounts_come_from_a_file_that_a_variable_names_and_change_with_i
     accounts = tmp_path / "accounts.toml"
     environ = {"VERNIERMQ_PLUGINS_ACL_ACCOUNTS_FILE": str(accounts)}
     flags = {
-        "broker.port": 0, "namesrv.port": 0, "broker.vip_port": False, "store.path": str(tmp_path / "store"),
+        "broker.port": 0, "plugins.namesrv.port": 0, "broker.vip_port": False, "store.path": str(tmp_path / "store"),
         "plugins.enable": ["default", "acl"],
     }  # fmt: skip
 
@@ -136,6 +136,25 @@ async def test_accounts_come_from_a_file_that_a_variable_names_and_change_with_i
         ResponseCode.SUCCESS, ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS,
     ]  # fmt: skip
     assert "the-second" not in caplog.text
+
+
+async def test_where_a_name_server_listens_changes_at_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "broker.toml"
+    flags = {"broker.port": 0, "broker.vip_port": False, "store.path": str(tmp_path / "store")}
+    write(file, "[plugins.namesrv]\nport = 0\n")
+
+    def read() -> Configuration:
+        return load(file, flags, {})
+
+    async with Broker(read(), reread=read) as broker:
+        before = list(broker.name_servers)
+        write(file, '[plugins.namesrv]\nport = 1\nbrokers = ["10.0.0.0/8"]\n')
+        await until_logged(caplog, "host and port changed; they take effect at the next start")
+        assert broker.name_servers == before
+        async with peer(before[0]):
+            pass
 
 
 def test_a_file_gives_the_value_of_any_setting(tmp_path: Path) -> None:
@@ -181,7 +200,7 @@ async def test_a_change_between_the_first_reading_and_the_first_look_is_seen(
     caplog.set_level(logging.INFO)
     file = tmp_path / "broker.toml"
     flags = {
-        "broker.port": 0, "namesrv.port": 0, "broker.vip_port": False, "store.path": str(tmp_path / "store"),
+        "broker.port": 0, "plugins.namesrv.port": 0, "broker.vip_port": False, "store.path": str(tmp_path / "store"),
         "plugins.enable": ["default", "acl"],
     }  # fmt: skip
 

@@ -184,7 +184,7 @@ def inside(folder: Path, seed: int, kills: int, parts: Sequence[str]) -> dict[st
     home = hosts["broker"]
     settings = [
         '--set=plugins.enable=["default", "spark"]', f"--set=broker.host={home.address}",
-        f"--set=namesrv.host={home.address}",
+        f"--set=plugins.namesrv.host={home.address}",
     ]  # fmt: skip
     broker = BrokerProcess(folder / "store", settings, within=home.within)
     broker.start()

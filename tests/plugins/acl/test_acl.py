@@ -317,7 +317,7 @@ async def test_changed_accounts_apply_without_a_restart(tmp_path: Path, caplog: 
 
     def write(secret: str) -> None:
         file.write_text(
-            f"[broker]\nport = 0\n[namesrv]\nport = 0\n[store]\npath = {toml_value(str(tmp_path / 'store'))}\n"
+            f"[broker]\nport = 0\n[plugins.namesrv]\nport = 0\n[store]\npath = {toml_value(str(tmp_path / 'store'))}\n"
             '[plugins]\nenable = ["default", "acl"]\n'
             f'[plugins.acl.accounts.shop]\nsecret = "{secret}"\ndefault_topic = "PUB"\n'
         )

@@ -111,7 +111,7 @@ class Simulation:
             self._name(life.folder, number)
         port = 20000 + 10 * number
         settings = {
-            **SETTINGS, "broker__port": port, "namesrv__port": port + 5, "plugins__ha__port": port + 1,
+            **SETTINGS, "broker__port": port, "plugins__namesrv__port": port + 5, "plugins__ha__port": port + 1,
             "plugins__ha__replica": number, "plugins__ha__etcd": ["http://127.0.0.1:1"], "store__flush": self.flush,
         }  # fmt: skip
         async with running_broker(life.folder, clock=LoopClock(), **settings) as broker:
