@@ -13,13 +13,12 @@ from itertools import count
 from typing import Any
 
 import click
-import orjson
 
 from verniermq.client.encoder import EncodedMessage
 from verniermq.client.template import SendTemplate, header_parts
 from verniermq.kernel import Command, MessageQueue, RequestCode, format_properties, java_hash
 from verniermq.kernel.handlers.sendanswer import send_answer
-from verniermq.kernel.remoting import binary_header, json_header
+from verniermq.kernel.remoting import binary_header
 from verniermq.kernel.requests import send as sends
 from verniermq.plugins.query.keys import key_hash
 
@@ -40,8 +39,6 @@ BODY = bytes(128)
 def cases() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Name → the plain twin, the fast path."""
     sent = Command.request(RequestCode.SEND_MESSAGE_V2, dict(EXT), BODY)
-    raw = json_header.encode_json_header(310, 7, 0, EXT, "", "JAVA", 475)
-    header = json_header.decode_json_header(raw)
     binary = binary_header.encode_binary_header(310, 7, 0, EXT, "", "JAVA", 475)
     entries = binary[21:]
     entry_text = entries.decode("latin-1")
@@ -59,11 +56,6 @@ def cases() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     # No key comes twice: what is remembered of one must not help the other.
     twins, keys = ((f"{KEY[:-6]}{n & 0xFFFFFF:06X}" for n in count()) for _ in range(2))
 
-    def plain_header() -> object:
-        members = json_header._checked(orjson.loads(raw))
-        "".join(members[3].values())
-        return members
-
     return {
         "sendanswer.py send_answer": (
             lambda: sent.reply(0, dict(answer)).encode(),
@@ -74,11 +66,6 @@ def cases() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
             lambda: format_properties({**properties, **ADDED}),
             lambda: (properties | ADDED, TEXT + ADDED_TEXT),
         ),
-        "command.py Command.received": (
-            lambda: Command(*header, BODY, False),
-            lambda: Command.received(header, BODY, False),
-        ),
-        "json_header.py decode_json_header": (plain_header, lambda: json_header.decode_json_header(raw)),
         "binary_header.py _split_entries": (
             lambda: binary_header._walk_entries(entries, entry_text),
             lambda: binary_header._split_entries(entry_text),

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar, overload
 from verniermq.kernel.codes import PROTOCOL_LANGUAGE, PROTOCOL_VERSION, RequestCode
 from verniermq.kernel.errors import BadField, FrameTooLarge, MissingField
 from verniermq.kernel.remoting.binary_header import encode_binary_header
-from verniermq.kernel.remoting.json_header import Header, encode_json_header
+from verniermq.kernel.remoting.json_header import encode_json_header
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
@@ -24,7 +24,6 @@ BINARY_WORD: Final = 1 << 24
 Piece: TypeAlias = bytes | bytearray | memoryview
 Default = TypeVar("Default")
 
-_new = object.__new__
 _pack_words = struct.Struct(">II").pack
 _REQUIRED: Final = object()
 _TOO_LARGE: Final = 2**63
@@ -103,21 +102,6 @@ class Command:
             f"<Command {request_name(self.code)} opaque={self.opaque} flag={self.flag} remark={self.remark!r}"
             f" {{{fields}}} body of {len(self.body) + sum(map(len, self.pieces))} bytes>"
         )
-
-    @staticmethod
-    def received(header: Header, body: bytes, binary: bool) -> Command:
-        """A command that came over the wire: as ``Command(*header, body, binary)``, in two thirds of the time."""
-        command = _new(Command)
-        (
-            command.code, command.opaque, command.flag, command.ext, command.remark, command.language,
-            command.version,
-        ) = header  # fmt: skip
-        command.body = body
-        command.binary = binary
-        command.pieces = ()
-        command.frame = b""
-        command.decoded = None
-        return command
 
     @classmethod
     def request(

@@ -1,7 +1,7 @@
 """From received bytes to commands: ``length i32 | header word i32 | header | body``, again and again.
 
 A chunk that the socket delivers may hold many frames, or a part of one. Whole frames are cut straight out of the
-chunk; only the unfinished one at its end is kept, and completed with exactly the bytes that it lacks. No I/O
+chunk; only the unfinished one at its end is kept, and put before the next chunk as soon as that completes it. No I/O
 happens here.
 """
 
@@ -47,11 +47,37 @@ class FrameDecoder:
         commands: list[Command] = []
         if self.error is not None:
             return commands
+        if self._needed:
+            whole = self.join(chunk)
+            if whole is None:
+                self._unfinished += chunk
+                return commands
+            chunk = whole
+        start, end = 0, len(chunk)
+        longest = self._longest
+        longest_header = self._longest_header
         try:
-            self._cut(chunk, self._finish(chunk, commands) if self._needed else 0, commands)
+            while end - start >= 8:
+                length, word = _unpack_words(chunk, start)
+                if not _SMALLEST_LENGTH <= length <= longest:
+                    raise self._bad_length(length)
+                header_start = start + 8
+                header_size = word & 0xFFFFFF
+                header_end = header_start + header_size
+                next_start = start + 4 + length
+                form = word >> 24
+                if form > _BINARY or header_size > longest_header or header_end > next_start:
+                    raise self._bad_word(length, word)
+                if next_start > end:
+                    break
+                raw = chunk[header_start:header_end]
+                header = decode_binary_header(raw) if form else decode_json_header(raw)
+                commands.append(Command(*header, chunk[header_end:next_start], form == _BINARY))
+                start = next_start
+            if start < end:
+                self._keep(chunk[start:])
         except ProtocolError as error:
             self.error = error
-            self._unfinished.clear()
         return commands
 
     def join(self, chunk: bytes) -> bytes | None:
@@ -64,53 +90,6 @@ class FrameDecoder:
         self._unfinished.clear()
         self._needed = 0
         return whole
-
-    def _finish(self, chunk: bytes, commands: list[Command]) -> int:
-        """Complete the unfinished frame; say how many bytes of the chunk that took."""
-        start = 0
-        while self._needed and start < len(chunk):
-            missing = self._needed - len(self._unfinished)
-            self._unfinished += chunk[start : start + missing]
-            start += missing
-            if start > len(chunk):
-                return len(chunk)
-            data = bytes(self._unfinished)
-            self._unfinished.clear()
-            self._needed = 0
-            # Four bytes only tell the length; the frame then comes back here as unfinished, with that length.
-            self._cut(data, 0, commands)
-        return start
-
-    def _cut(self, data: bytes, start: int, commands: list[Command]) -> None:
-        """Cut whole frames out of ``data`` and keep what is left."""
-        end = len(data)
-        longest = self._longest
-        longest_header = self._longest_header
-        received = Command.received
-        while end - start >= 8:
-            length, word = _unpack_words(data, start)
-            if not _SMALLEST_LENGTH <= length <= longest:
-                raise self._bad_length(length)
-            header_start = start + 8
-            next_start = start + 4 + length
-            if word <= longest_header:  # of form 0, then, which is JSON
-                header_end = header_start + word
-                binary = False
-            else:
-                header_end = header_start + (word & 0xFFFFFF)
-                binary = True
-                if word >> 24 != _BINARY or word & 0xFFFFFF > longest_header:
-                    raise self._bad_word(length, word)
-            if header_end > next_start:
-                raise self._bad_word(length, word)
-            if next_start > end:
-                break
-            raw = data[header_start:header_end]
-            header = decode_binary_header(raw) if binary else decode_json_header(raw)
-            commands.append(received(header, data[header_end:next_start], binary))
-            start = next_start
-        if start < end:
-            self._keep(data[start:])
 
     def _keep(self, rest: bytes) -> None:
         self._unfinished += rest

@@ -13,7 +13,7 @@ are all that anybody may be sent, since Go's client refuses anything else.
 from __future__ import annotations
 
 import json
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -26,7 +26,6 @@ Header: TypeAlias = tuple[int, int, int, dict[str, str], str, str, int]
 UNKNOWN_LANGUAGE: Final = "OTHER"
 _LONG: Final = 100_000
 """Bytes; a shorter header cannot have more values than are read."""
-_TYPES: Final = (int, int, int, dict, str, str, int)
 _MEMBERS: Final[dict[str, type]] = {
     "code": int, "opaque": int, "flag": int, "version": int, "language": str, "remark": str, "extFields": dict,
 }  # fmt: skip
@@ -44,28 +43,26 @@ def decode_json_header(raw: bytes) -> Header:
         header = orjson.loads(raw)
     except ValueError as error:
         raise ProtocolError(f"header of {len(raw)} bytes is no JSON that can be used: {error}") from None
-    try:
-        # One by one: nearly every request has all of them, and this is the quickest way to see it.
-        code, opaque = header["code"], header["opaque"]
-        flag, version = header["flag"], header["version"]
-        ext, language = header["extFields"], header["language"]
-        remark = ""
-        usual = (
-            type(code) is int and type(opaque) is int and type(flag) is int and type(version) is int
-            and type(ext) is dict and type(language) is str and "remark" not in header
-        )  # fmt: skip
-    except (KeyError, TypeError):
-        usual = False
-    if not usual:
+    if type(header) is not dict:
+        raise ProtocolError(f"header is a JSON {_kind(header)}, expected an object")
+    get = header.get
+    code, opaque, flag, version = get("code"), get("opaque"), get("flag", 0), get("version", 0)
+    ext, remark, language = get("extFields"), get("remark") or "", get("language") or UNKNOWN_LANGUAGE
+    if ext is None:
+        ext = {}
+    if not (
+        type(code) is int and type(opaque) is int and type(flag) is int and type(version) is int
+        and type(ext) is dict and type(remark) is str and type(language) is str
+    ):  # fmt: skip
         _ensure_shallow(header, raw)
-        code, opaque, flag, ext, remark, language, version = _checked(header)
+        raise _wrong_type(header)
     try:
         # The quickest way to see that every value is a string: join raises for anything else.
         "".join(ext.values())
     except TypeError:
         _ensure_shallow(header, raw)
         ext = _as_text(ext, raw)
-    return code, opaque, flag, ext, remark, language or UNKNOWN_LANGUAGE, version
+    return code, opaque, flag, ext, remark, language, version
 
 
 def _ensure_shallow(header: Any, raw: bytes) -> None:
@@ -74,24 +71,6 @@ def _ensure_shallow(header: Any, raw: bytes) -> None:
         check_depth(header, raw, FROM_PEER)
     except ValueError as error:
         raise ProtocolError(f"header of {len(raw)} bytes cannot be used: {error}") from None
-
-
-def _checked(header: Any) -> Header:
-    """The members of a header that lacks some, has a remark, or is wrong."""
-    if type(header) is not dict:
-        raise ProtocolError(f"header is a JSON {_kind(header)}, expected an object")
-    members: tuple[Any, ...] = (
-        header.get("code"),
-        header.get("opaque"),
-        header.get("flag", 0),
-        {} if (ext := header.get("extFields")) is None else ext,
-        header.get("remark") or "",
-        header.get("language") or "",
-        header.get("version", 0),
-    )
-    if tuple(map(type, members)) != _TYPES:
-        raise _wrong_type(header)
-    return cast(Header, members)
 
 
 def encode_json_header(
