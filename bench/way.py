@@ -10,6 +10,7 @@ delivery of a delayed message is not.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import load
 
 ROOT = Path(__file__).resolve().parent.parent
+ROOMS = tuple(f"{ROOT / room}/" for room in ("kernel", "plugins", "protocol", "contrib"))
 KINDS = {"plain": "", "delayed": "DELAY\x013\x02", "transactional": "TRAN_MSG\x01true\x02PGROUP\x01bench\x02"}
 PREPARED = 4
 """The system flag of a half message."""
@@ -50,7 +52,7 @@ async def passed(peer: socket.socket, request: bytes) -> list[tuple[str, str]]:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(ROOT)) and code.co_filename != __file__:
+        if event == "call" and code.co_filename.startswith(ROOMS):
             found[(str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname)] = None
 
     sys.setprofile(note)  # of this thread, which is the broker's; the peer is asked in another one
@@ -79,6 +81,7 @@ async def ways(store: str) -> dict[str, list[tuple[str, str]]]:
 @click.command(help=__doc__)
 @click.option("--list", "show", is_flag=True, help="Print the functions too.")
 def main(show: bool) -> None:
+    os.environ["VERNIERMQ_PURE"] = "1"  # the compiled way shows none of its functions
     with tempfile.TemporaryDirectory() as store:
         for kind, functions in asyncio.run(ways(store)).items():
             files = {file for file, _ in functions}

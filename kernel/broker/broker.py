@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -48,7 +48,7 @@ from verniermq.kernel.host.hookcall import plugin_handler
 from verniermq.kernel.host.registry import Registry
 from verniermq.kernel.host.reload import SettingsWatcher
 from verniermq.kernel.host.service import Tasks, keep_running, run_service
-from verniermq.kernel.maybe import then
+from verniermq.kernel.maybe import in_turn
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, PendingMessage, Subscription
 from verniermq.kernel.names import Property
 from verniermq.kernel.refusals import REFUSED_REQUESTS
@@ -167,7 +167,6 @@ class Broker:
         self._unsaved: UnsavedTopics
         self._needed: dict[str, tuple[int, int]] = {}
         """Topic → how many queues its messages need that recovery found, and where in the log the newest ends."""
-        self._recovering = False
         self._running = False
 
     # --- start and stop --------------------------------------------------------------------
@@ -195,6 +194,7 @@ class Broker:
         self._tasks = Tasks(self._task_group)
         self._appended_feed = Feed(self.host.calls(hookspecs.messages_appended), self._tasks)
         self._dispatched_feed = Feed(self.host.calls(hookspecs.messages_dispatched), self._tasks)
+        self.store.listeners[:0] = (self.held_pulls.messages_dispatched, self._dispatched_feed)
         self.store.before_close.insert(0, self._dispatched_feed.hand_over)
         self._exit.callback(self._appended_feed.close)
         self._exit.callback(self._dispatched_feed.close)
@@ -240,10 +240,9 @@ class Broker:
         for registry in self._registries:
             self.store.tags_coders.update(registry.tags_coders)
             self.store.before_close.extend(registry.closing)
-        self.store.listeners.append(self._messages_dispatched)
-        self._recovering = True
+        self.store.listeners.append(self._messages_recovered)
         await anyio.to_thread.run_sync(self.store.open, self._progress)
-        self._recovering = False
+        self.store.listeners.remove(self._messages_recovered)
         self._exit.callback(self.store.close)
         self._load_tables()
         self._exit.callback(self.documents.save_now)
@@ -466,7 +465,13 @@ class Broker:
         Raises:
             RequestRefused: a plugin refuses it, or the plugin that it needs is not active.
         """
-        return then(self.host.before_append(message, connection), lambda: self._unsaved.saving(message, connection))
+        return in_turn(self._before_append(message, connection))
+
+    def _before_append(
+        self, message: PendingMessage, connection: Connection | None
+    ) -> Iterator[Awaitable[None] | None]:
+        yield from self.host.before_append(message, connection)
+        yield self._unsaved.saving(message, connection)
 
     def is_saved(self, topic: str) -> bool:
         """Whether the disk has a topic as it is now, and nobody waits for that any more."""
@@ -538,24 +543,17 @@ class Broker:
         batch, self._appended = self._appended, []
         self._appended_feed(batch)
 
-    def _messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
-        if self._recovering:
-            self._note_waiting(events)
-            # In the thread that opens the store; it waits for those that are async, so that nothing piles up.
-            for call in tuple(self.host.calls(hookspecs.messages_dispatched)):
-                if inspect.isawaitable(waiting := call(events)):
-                    from anyio.from_thread import run
-
-                    run(_finish, waiting)
-            return
-        self.held_pulls.messages_dispatched(events)
-        self._dispatched_feed(events)
-
-    def _note_waiting(self, events: Sequence[DispatchEvent]) -> None:
+    def _messages_recovered(self, events: Sequence[DispatchEvent]) -> None:
+        """In the thread that opens the store; it waits for plugins that are async, so that nothing piles up."""
         for event in events:
             name, queue_id = event.properties.get(Property.REAL_TOPIC), event.properties.get(Property.REAL_QUEUE_ID, "")
             if name and queue_id.isdecimal() and self.topics.is_system(event.topic):
                 self._note_needed(name, int(queue_id), event.end)
+        for call in tuple(self.host.calls(hookspecs.messages_dispatched)):
+            if inspect.isawaitable(waiting := call(events)):
+                from anyio.from_thread import run
+
+                run(_finish, waiting)
 
     def catch_up(self) -> None:
         """Let plugins that gather announcements hear everything up to now, before somebody asks them about it."""

@@ -111,14 +111,9 @@ class SendHandler:
         self._stamp(message)
         queue_id = message.queue_id
         if target.concerned or not self._host.concerned_properties.isdisjoint(message.properties):
-            return self._ask_and_append(request, connection, message, queue_id)
+            waiting = self._broker.before_append(message, connection)
+            return then(waiting, lambda: self._append(request, connection, message, queue_id))
         return self._append(request, connection, message, queue_id)
-
-    def _ask_and_append(
-        self, request: Command, connection: Connection, message: PendingMessage, queue_id: int
-    ) -> Command | Coroutine[Any, Any, Command]:
-        waiting = self._broker.before_append(message, connection)
-        return then(waiting, lambda: self._append(request, connection, message, queue_id))
 
     def _decode(self, request: Command, connection: Connection) -> tuple[PendingMessage, SendTarget]:
         topic, queue_id, sys_flag, born, flag, times, text = read_send(request)
@@ -228,7 +223,7 @@ class SendHandler:
         if len(messages) == MESSAGES_PER_STEP:
             return self._send_large_batch(reading, request, connection, target, head, messages)
         if self._is_concerned(target, messages):
-            waiting = in_turn(self._host.before_append(message, connection) for message in messages)
+            waiting = in_turn(step for message in messages for step in self._host.before_append(message, connection))
             saved = then(waiting, lambda: self._broker.saving_topic(head, connection))
             return then(saved, lambda: self._append_together(request, connection, head, messages))
         return self._append_batch(request, connection, head, messages)
@@ -253,9 +248,9 @@ class SendHandler:
         await checkpoint()
         if self._is_concerned(target, messages):
             async for message in in_steps(messages, MESSAGES_PER_STEP):
-                waiting = self._host.before_append(message, connection)
-                if waiting is not None:
-                    await waiting
+                for waiting in self._host.before_append(message, connection):
+                    if waiting is not None:
+                        await waiting
             if (saved := self._broker.saving_topic(head, connection)) is not None:
                 await saved
             self._check_together(head, messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import attrs
@@ -85,15 +85,10 @@ class BrokerHost(PluginHost):
 
     def topic_is_concerned(self, topic: str) -> bool:
         """Whether some plugin wants to see every message that is sent to this topic."""
-        return any(
-            call.concern.everything or (call.concern.topic_prefixes and topic.startswith(call.concern.topic_prefixes))
-            for call in self._before_append
-        )
+        return any(call.concern.covers_topic(topic) for call in self._before_append)
 
-    def before_append(self, message: PendingMessage, connection: Connection | None) -> Awaitable[None] | None:
-        """Give every concerned plugin its chance to change or refuse a message.
-
-        Returns something to await if one of them is ``async``.
+    def before_append(self, message: PendingMessage, connection: Connection | None) -> Iterator[Awaitable[None] | None]:
+        """Give every concerned plugin its chance to change or refuse a message: steps for :func:`in_turn`.
 
         Raises:
             RequestRefused: a plugin refuses the message, or failed and fails closed, or is needed and not active, or
@@ -105,8 +100,9 @@ class BrokerHost(PluginHost):
             if message.properties[name] not in ("0", "false"):
                 raise PluginMissing(self._server_of_wish(name), f"a message with the property {name}")
         # A copy of the list: a plugin that gives up changes it, and then the next one must not be passed over.
-        calls = tuple(self._before_append)
-        return in_turn(call(message, connection, undo=message.way_back()) for call in calls if call.concerns(message))
+        for call in tuple(self._before_append):
+            if call.concern.covers(message):
+                yield call(message, connection, undo=message.way_back())
 
     def guard(self, request: Command, connection: Connection) -> Awaitable[None] | None:
         """Ask about a request that is served elsewhere, as about any other; ``request_served`` follows at once.

@@ -59,10 +59,8 @@ class Feed:
                 gather = True
             else:
                 self._tell(call, batch)
-        if gather:
-            self._gather(batch)
-
-    def _gather(self, batch: Sequence[Any]) -> None:
+        if not gather:
+            return
         parts = parts_of(batch)
         self._has_runs |= parts is not batch
         self._gathered.extend(parts)

@@ -21,7 +21,6 @@ from verniermq.kernel.errors import PluginFailed, RequestRefused
 from verniermq.kernel.hookspec import HookKind
 from verniermq.kernel.host.discovery import PluginCandidate
 from verniermq.kernel.host.plugin import Concern, Declaration, is_gathered
-from verniermq.kernel.message import PendingMessage
 from verniermq.kernel.remoting.command import Command, request_name
 from verniermq.kernel.remoting.connection import Answer, Connection, Handler
 
@@ -162,14 +161,6 @@ class HookCall:
             self.plugin.name, self.hook, self.failures, self.failures_in_a_row, error, exc_info=traceback,
         )  # fmt: skip
         return PluginFailed(self.plugin.name, self.hook, error)
-
-    def concerns(self, message: PendingMessage) -> bool:
-        concern = self.concern
-        return (
-            concern.everything
-            or not concern.properties.isdisjoint(message.properties)
-            or (bool(concern.topic_prefixes) and message.topic.startswith(concern.topic_prefixes))
-        )
 
 
 def plugin_handler(plugin: ActivePlugin, handler: Handler) -> Handler:

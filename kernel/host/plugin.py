@@ -27,6 +27,7 @@ import pluggy
 
 from verniermq.kernel.errors import PluginError
 from verniermq.kernel.hookspec import PROJECT
+from verniermq.kernel.message import PendingMessage
 
 API_VERSION: Final = 1
 """Raised when a hook changes in a way that an existing plugin would notice."""
@@ -106,9 +107,12 @@ class Concern(NamedTuple):
     properties: frozenset[str] = frozenset()
     topic_prefixes: tuple[str, ...] = ()
 
-    @property
-    def everything(self) -> bool:
-        return not self.properties and not self.topic_prefixes
+    def covers_topic(self, topic: str) -> bool:
+        """Whether it is about each message to this topic."""
+        return topic.startswith(self.topic_prefixes) if self.topic_prefixes else not self.properties
+
+    def covers(self, message: PendingMessage) -> bool:
+        return not self.properties.isdisjoint(message.properties) or self.covers_topic(message.topic)
 
 
 EVERYTHING: Final = Concern()

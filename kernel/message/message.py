@@ -22,6 +22,8 @@ from verniermq.kernel.names import Property
 
 MAX_TOPIC_LENGTH: Final = 127
 """A record of the first version keeps the topic's length in a signed byte."""
+NAME_END: Final = "\x01"
+VALUE_END: Final = "\x02"
 
 
 class SysFlag:
@@ -40,6 +42,24 @@ class SysFlag:
     COMPRESSION_LZ4: Final = 0x100
     COMPRESSION_ZSTD: Final = 0x200
     COMPRESSION_ZLIB: Final = 0x300
+
+
+# --- properties ----------------------------------------------------------------------------
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read a properties text. A pair without a name or a value is dropped and a later one wins, as in RocketMQ."""
+    properties: dict[str, str] = {}
+    for pair in text.split(VALUE_END):
+        name, _, value = pair.partition(NAME_END)
+        if value and name:
+            properties[name] = value
+    return properties
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """Write a properties text; every pair ends with 0x02, the last one too."""
+    return "".join([f"{name}{NAME_END}{value}{VALUE_END}" for name, value in properties.items()])
 
 
 # --- hashes and ids ------------------------------------------------------------------------

@@ -283,7 +283,7 @@ class Connection:
         if self._waits:
             return
         self._serve_decoded()
-        if self._left:
+        if self.lane is not None and self._left:
             self._serve_left()
         if self._unsettled:
             self._settle()

@@ -359,17 +359,13 @@ class Store:
         up to :attr:`dispatch_limit`.
         """
         limit = self._dispatch_limit
-        if not self._flusher.synchronous:
+        if self._flusher.synchronous:
+            flushed = self._flusher.flushed
+            self._dispatcher.dispatch(flushed if limit is None else min(limit, flushed))
+            if self._dispatcher.pending and self._log.end > flushed:
+                self._flusher.poke()
+        else:
             self._dispatcher.dispatch(limit)
-            self._note_held_back()
-            return
-        flushed = self._flusher.flushed
-        self._dispatcher.dispatch(flushed if limit is None else min(limit, flushed))
-        if self._dispatcher.pending and self._log.end > flushed:
-            self._flusher.poke()
-        self._note_held_back()
-
-    def _note_held_back(self) -> None:
         if self._dispatch_limit is not None and self.on_held_back is not None and self._dispatcher.pending:
             self.on_held_back()
 

@@ -33,6 +33,7 @@ from verniermq.kernel import (
     TopicConfig,
     concerns,
     hookimpl,
+    hookspecs,
     setting,
 )
 from verniermq.plugins.pop.ack import AckHandlers
@@ -114,6 +115,7 @@ class Plugin:
             self.config.max_waiting,
             self.config.max_waiting_per_queue,
             self.config.max_waiting_per_connection,
+            on_first=lambda: self.broker.hooks.pause(self, hookspecs.messages_dispatched, paused=False),
         )
         self._revive = ReviveService(broker, self.config, self._inflight)
         self._orders = OrderTable(broker.clock, on_change=lambda: self._order_document.touch())
@@ -146,6 +148,7 @@ class Plugin:
     @hookimpl
     def store_opened(self) -> None:
         self._inflight.rebuild()
+        self.broker.hooks.pause(self, hookspecs.messages_dispatched)  # until the first pop waits
 
     @hookimpl
     def settings_changed(self, settings: Any) -> None:

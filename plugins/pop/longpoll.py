@@ -43,13 +43,17 @@ class HeldPop:
 
 
 class HeldPops:
-    def __init__(self, clock: Clock, most: int, most_per_key: int, most_per_connection: int) -> None:
+    def __init__(
+        self, clock: Clock, most: int, most_per_key: int, most_per_connection: int, on_first: Callable[[], None]
+    ) -> None:
+        """``on_first`` is called once, before the first pop begins to wait."""
         self.most, self.most_per_key, self.most_per_connection = most, most_per_key, most_per_connection
         self._by_topic: dict[str, dict[HeldPop, None]] = {}
         self._by_key: dict[tuple[str, str, int], set[HeldPop]] = {}
         self._by_connection: dict[Connection, set[HeldPop]] = {}
         self._deadlines: Deadlines[HeldPop] = Deadlines(clock, self._give_up)
         self._size = 0
+        self._on_first: Callable[[], None] | None = on_first
         self._waking = Steps(ATTEMPTS_PER_STEP)
 
     def __len__(self) -> int:
@@ -66,6 +70,9 @@ class HeldPops:
             return False
         if len(self._by_connection.get(waiting.connection, ())) >= self.most_per_connection:
             return False
+        if self._on_first is not None:
+            self._on_first()
+            self._on_first = None
         self._size += 1
         self._by_key.setdefault(key, set()).add(waiting)
         self._by_connection.setdefault(waiting.connection, set()).add(waiting)
