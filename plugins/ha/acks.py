@@ -43,6 +43,10 @@ def may_join(ack: int, confirm: int, epoch_start: int) -> bool:
     return ack >= confirm and ack >= epoch_start
 
 
-def may_leave(me: int, left: InSync, durable: int, confirm: int) -> bool:
-    """Whether the set may shrink to ``left``: what was acknowledged from two memories must not be in one alone."""
-    return any(replica != me for replica, _ in left) or durable >= confirm
+def may_leave(me: int, left: InSync, durable: int, confirm: int, synchronous: bool) -> bool:
+    """Whether the set may shrink to ``left``: what was acknowledged from two memories must not be in one alone.
+
+    With ``synchronous`` flush one disk of the set has to have it, and that of a master before may be the only one.
+    """
+    alone = all(replica == me for replica, _ in left)
+    return durable >= confirm or not (alone or synchronous)

@@ -111,6 +111,7 @@ class Leader:
         Raises:
             Deposed: it is.
         """
+        self.wake()  # what it had as a follower may not be on its disk yet
         self.count()
         try:
             async with anyio.create_task_group() as tasks:
@@ -222,10 +223,10 @@ class Leader:
         return frozenset(wanted)
 
     async def _propose(self, wanted: InSync) -> None:
-        store = self._broker.store
-        if len(wanted) == 1:
+        if not wanted >= self.state.in_sync and not self._may_shrink(wanted):
+            store = self._broker.store
             await store.durable(store.end, force=True)
-            if not acks.may_leave(self._me[0], wanted, store.durable_end, self.confirm):
+            if not self._may_shrink(wanted):
                 return  # the disk is slow: again in a moment
         state = attrs.evolve(self.state, in_sync=wanted)
         self.proposed, self.unsettled_since = wanted, self._broker.clock.monotonic()
@@ -241,6 +242,10 @@ class Leader:
         self.state, self.proposed, self.unsettled_since = state, None, None
         self._on_set()
         self.count()
+
+    def _may_shrink(self, wanted: InSync) -> bool:
+        store = self._broker.store
+        return acks.may_leave(self._me[0], wanted, store.durable_end, self.confirm, store.waits_for_disk)
 
     async def settle(self, state: State) -> int:
         """Ask for a change until it is known what became of it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from itertools import chain, permutations, product
 
 import attrs
@@ -29,10 +30,15 @@ class Found:
     highest_term: int = 0
 
 
-def explore(limits: Limits, rules: Rules | None = None, most: int | None = None) -> Found:
-    """Breadth first, so the path to a violation is a shortest one; ``most`` states at most."""
+def explore(limits: Limits, rules: Rules | None = None, most: int | None = None, behind: Sequence[str] = ()) -> Found:
+    """Breadth first, so the path to a violation is a shortest one; ``most`` states at most.
+
+    ``behind`` these steps alone: what needs a long way to come to would take too many states.
+    """
     model = Model(limits, rules or Rules())
     first = first_world(limits)
+    for step in behind:
+        first = dict(model.steps(first))[step]
     came_from: dict[int, tuple[int, str]] = {}
     start = _code(first)
     came_from[start] = (start, "")
@@ -89,7 +95,7 @@ def _look(world: World, node: Node) -> int:
         (
             node.power, node.log, node.synced, node.confirm, node.epochs, node.term, node.follows is None,
             None if asked is None else (asked.taken, asked.state.term), node.name in stored.in_sync,
-            node.number == stored.master,
+            node.number == stored.master, node.appointed,
         )
     )  # fmt: skip
 
@@ -113,7 +119,7 @@ def _encoded(world: World, order: tuple[int, ...]) -> int:
         nodes.append(
             (
                 found.power, found.log, found.synced, found.confirm, found.epochs, follows, found.term,
-                state(found.known), links, asked,
+                state(found.known), links, asked, found.appointed,
             )
         )  # fmt: skip
     orphans = frozenset(map(state, world.orphans))
@@ -125,9 +131,18 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=2)
     parser.add_argument("--terms", type=int, default=2)
     parser.add_argument("--power-cuts", type=int, default=1)
+    parser.add_argument("--synchronous", action="store_true", help="Flush before an acknowledgement.")
+    parser.add_argument("--hand-overs", action="store_true", help="Planned switches.")
     options = parser.parse_args()
     began = time.process_time()
-    found = explore(Limits(options.messages, options.terms, options.power_cuts))
+    limits = Limits(
+        options.messages,
+        options.terms,
+        options.power_cuts,
+        synchronous=options.synchronous,
+        hand_overs=options.hand_overs,
+    )
+    found = explore(limits)
     print(f"{found.states} states, {found.steps} steps, {time.process_time() - began:.0f} s of CPU time")
     if found.violation:
         raise SystemExit(f"{found.violation}\n" + "\n".join(f"  {name}" for name in found.path))

@@ -14,6 +14,7 @@ will refuse, since its state is another by now, is refused at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import attrs
@@ -88,6 +89,8 @@ class Node(NamedTuple):
     """As a master: the last stored state that it knows of."""
     links: tuple[Link | None, ...] = ()
     asked: Asked | None = None
+    appointed: int = 0
+    """The term of which the master before made it the master, if it runs since then."""
 
     @property
     def name(self) -> tuple[int, str]:
@@ -117,6 +120,10 @@ class Limits:
     terms: int = 2
     power_cuts: int = 1
     replicas: int = 3
+    synchronous: bool = False
+    """Flush: only then nothing acknowledged may be lost when all lose power."""
+    hand_overs: bool = False
+    """Planned switches, and who is made the master by what its killed process asked for."""
 
 
 def first_world(limits: Limits) -> World:
@@ -140,9 +147,11 @@ class Model:
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
         for orphan in world.orphans:
-            yield "store late", self._store(world._replace(orphans=world.orphans - {orphan}), orphan)
+            after = self._store(world._replace(orphans=world.orphans - {orphan}), orphan)
+            yield "store late", self._appoint(after, orphan) if orphan.term > world.stored.term else after
+        yield from self._power_cuts(world)
         for node in world.nodes:
-            yield from self._failures(world, node)
+            yield from self._killed(world, node)
             if node.asked is not None and not node.asked.taken:
                 yield f"store {node.number}", self._stored(world, node, node.asked)
             if node.term:
@@ -150,24 +159,36 @@ class Model:
             else:
                 yield from self._as_other(world, node)
 
-    def _failures(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
-        orphans = world.orphans
-        if node.asked is not None and not node.asked.taken:
-            orphans |= {node.asked.state}
-        empty = node._replace(follows=None, term=0, known=None, links=(), asked=None)
-        killed = empty
+    def _killed(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
+        killed = _empty(node)
         if self.rules.resumes_terms and node.term:
             killed = node._replace(asked=None, links=(None,) * self.limits.replicas)
         if killed != node:
-            yield f"kill {node.number}", self._without_links(world.with_node(killed, orphans=orphans), node)
-        if world.cuts < self.limits.power_cuts:
-            for end in range(node.synced, len(node.log) + 1):
-                cut = empty._replace(
-                    power=node.power + 1, log=node.log[:end], synced=end, confirm=min(node.confirm, end),
-                    epochs=epochs.cut(node.epochs, end),
-                )  # fmt: skip
-                after = self._without_links(world.with_node(cut, orphans=orphans, cuts=world.cuts + 1), node)
-                yield f"power cut {node.number}, {end} left", after
+            yield f"kill {node.number}", self._gone(world, node, killed)
+
+    def _power_cuts(self, world: World) -> Iterator[tuple[str, World]]:
+        """Of one replica, or of any at once where that takes nothing that was acknowledged."""
+        if world.cuts == self.limits.power_cuts:
+            return
+        most = self.limits.replicas if self.limits.synchronous else 1
+        for count in range(1, most + 1):
+            for struck in combinations(world.nodes, count):
+                for ends in product(*(range(node.synced, len(node.log) + 1) for node in struck)):
+                    after = world._replace(cuts=world.cuts + 1)
+                    for node, end in zip(struck, ends, strict=True):
+                        now = after.nodes[node.number]
+                        cut = _empty(now)._replace(
+                            power=node.power + 1, log=node.log[:end], synced=end, confirm=min(node.confirm, end),
+                            epochs=epochs.cut(node.epochs, end),
+                        )  # fmt: skip
+                        after = self._gone(after, now, cut)
+                    yield f"power cut {[(node.number, end) for node, end in zip(struck, ends, strict=True)]}", after
+
+    def _gone(self, world: World, node: Node, left: Node) -> World:
+        """A process ends, and the next one has what is left. What it asked the coordinator for may come there yet."""
+        if node.asked is not None and not node.asked.taken:
+            world = world._replace(orphans=world.orphans | {node.asked.state})
+        return self._without_links(world.with_node(left), node)
 
     def _without_links(self, world: World, gone: Node) -> World:
         """A process is gone: what it sent may still be read, and those who follow it notice."""
@@ -186,7 +207,7 @@ class Model:
         if not self.rules.compares_revisions:
             return world._replace(stored=state)
         nodes = tuple(
-            node._replace(asked=None) if node.asked is not None and not node.asked.taken else node
+            node._replace(asked=None if node.asked is not None and not node.asked.taken else node.asked, appointed=0)
             for node in world.nodes
         )
         return world._replace(nodes=nodes, stored=state, orphans=frozenset())
@@ -194,15 +215,24 @@ class Model:
     def _stored(self, world: World, node: Node, asked: Asked) -> World:
         after = self._store(world, asked.state)
         if node.term:
-            return after.with_node(node._replace(asked=asked._replace(taken=True)))
+            after = after.with_node(node._replace(asked=asked._replace(taken=True)))
+            return self._appoint(after, asked.state) if asked.state.term > node.term else after
         return self._begin(after, node, asked.state)
+
+    def _appoint(self, world: World, state: State) -> World:
+        """Its process runs already, and will lead, though it did not ask for it."""
+        chosen = world.nodes[state.master]
+        if not self.limits.hand_overs or chosen.name not in state.in_sync:
+            return world
+        return world.with_node(chosen._replace(appointed=state.term))
 
     # --- a master --------------------------------------------------------------------------
 
     def _as_master(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
         assert node.known is not None
         number = node.number
-        if world.sent < self.limits.messages:
+        hands_over = node.asked is not None and node.asked.state.term > node.term
+        if world.sent < self.limits.messages and not hands_over:
             longer = node._replace(log=(*node.log, (node.term, world.sent)))
             yield f"send {number}", self._confirm(world.with_node(longer, sent=world.sent + 1), number)
         for other, link in enumerate(node.links):
@@ -211,10 +241,16 @@ class Model:
                 yield f"ack {other} at {number}", self._confirm(world.with_node(told), number)
         if node.asked is None:
             yield from self._changes(world, node)
+            if self.limits.hand_overs:
+                yield from self._hand_over(world, node)
+        elif hands_over and node.asked.taken:
+            follows = node._replace(term=0, known=None, links=(), asked=None)
+            yield f"step down {number}", self._without_links(world.with_node(follows), node)
         elif node.asked.taken:
             after = node._replace(known=node.asked.state, asked=None)
             yield f"answer {number}", self._confirm(world.with_node(after), number)
-        if node.synced < len(node.log) and (len(node.known.in_sync) == 1 or len(self._proposed(node) or (1, 2)) == 1):
+        alone = len(node.known.in_sync) == 1 or len(self._proposed(node) or (1, 2)) == 1
+        if node.synced < len(node.log) and (alone or self.limits.synchronous):
             flushed = node._replace(synced=len(node.log))
             yield f"flush {number}", self._confirm(world.with_node(flushed), number)
 
@@ -235,14 +271,25 @@ class Model:
                     continue  # it is there and has everything
                 left = known.in_sync - {member}
                 before = node
-                if len(left) == 1 and self.rules.syncs_before_alone:
+                if (len(left) == 1 or self.limits.synchronous) and self.rules.syncs_before_alone:
                     before = node._replace(synced=len(node.log))
-                if self.rules.may_leave(node.number, left, before.synced, node.confirm):
+                if self.rules.may_leave(node.number, left, before.synced, node.confirm, self.limits.synchronous):
                     asked = Asked(attrs.evolve(known, in_sync=left))
                     yield f"drop {number} by {node.number}", world.with_node(before._replace(asked=asked))
             elif link is not None and link.open and self.rules.may_join(link.ack, node.confirm, node.epochs[-1][1]):
                 asked = Asked(attrs.evolve(known, in_sync=known.in_sync | {world.nodes[number].name}))
                 yield f"add {number} by {node.number}", world.with_node(node._replace(asked=asked))
+
+    def _hand_over(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
+        """Everything is confirmed, nothing more is taken, and the other one has all: it becomes the master."""
+        assert node.known is not None
+        if node.known != world.stored or world.stored.term >= self.limits.terms or node.confirm < len(node.log):
+            return
+        for number, link in enumerate(node.links):
+            is_whole = link is not None and link.open and link.ack == len(node.log)
+            if is_whole and world.nodes[number].name in node.known.in_sync:
+                asked = Asked(State(node.term + 1, number, node.known.in_sync))
+                yield f"hand over to {number}", world.with_node(node._replace(asked=asked))
 
     def _confirm(self, world: World, number: int) -> World:
         """The master counts its acknowledgements, answers producers and lets readers see what is confirmed."""
@@ -250,7 +297,8 @@ class Model:
         said = {other: link.ack for other, link in enumerate(node.links) if link is not None}
         assert node.known is not None
         stored, proposed = node.known.in_sync, self._proposed(node)
-        confirm = self.rules.confirmed(number, len(node.log), node.synced, said, stored, proposed, node.confirm)
+        end = node.synced if self.limits.synchronous else len(node.log)
+        confirm = self.rules.confirmed(number, end, node.synced, said, stored, proposed, node.confirm)
         world = _show(world, node.log, self.rules.dispatch_limit(confirm, len(node.log)))
         acknowledged = _extend(world.acknowledged, node.log[:confirm], "acknowledged twice at one offset")
         if confirm == node.confirm:
@@ -267,6 +315,8 @@ class Model:
     # --- the others ------------------------------------------------------------------------
 
     def _as_other(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
+        if node.appointed and node.asked is None:
+            yield f"appointed {node.number}", self._lead(world, node)
         if node.follows is not None:
             yield from self._follow(world, node)
         elif node.asked is None:
@@ -288,6 +338,11 @@ class Model:
         synced = len(node.log) if self.rules.syncs_before_alone else node.synced
         asked = Asked(self.rules.elected(world.stored, node.name))
         return world.with_node(node._replace(synced=synced, asked=asked))
+
+    def _lead(self, world: World, node: Node) -> World:
+        if node.follows is not None:
+            world = _close(world, node)
+        return self._begin(world, node._replace(follows=None, appointed=0), world.stored)
 
     def _begin(self, world: World, node: Node, state: State) -> World:
         """It is elected. One that does not know it yet is like a master that does nothing yet."""
@@ -353,6 +408,11 @@ class Model:
             for offset, record in enumerate(node.log):
                 if written.setdefault((offset, record[0]), record) != record:
                     raise Violation(f"I7: two records of term {record[0]} at offset {offset}")
+
+
+def _empty(node: Node) -> Node:
+    """What a process has forgotten when it starts again."""
+    return node._replace(follows=None, term=0, known=None, links=(), asked=None, appointed=0)
 
 
 def _put(links: tuple[Link | None, ...], number: int, link: Link | None) -> tuple[Link | None, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from verniermq.kernel import (
 from verniermq.plugins.ha.command import ha
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.plugins.ha.identity import incarnation
+from verniermq.plugins.ha.leader import FIRST_SECONDS
 from verniermq.testing import SMALL as CLI_SMALL
 from verniermq.testing import running_broker
 
@@ -237,6 +239,34 @@ async def test_of_two_replicas_one_is_enough_and_waits_for_its_disk(tmp_path: Pa
 
         store = replicas.brokers[master].store
         assert store.durable_end == store.dispatched_end == store.end
+
+
+async def test_with_synchronous_flush_nobody_leaves_before_the_new_masters_disk_has_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the old master's disk may be the only one that has what it acknowledged."""
+    async with running_replicas(tmp_path, store__flush="sync") as replicas:
+        await replicas.start(1, 2, 3)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        await create_topic(replicas, first)
+        second = next(number for number in replicas.brokers if number != first)
+        log, works = replicas.brokers[second].store._log, threading.Event()
+        sync = log.sync
+        with monkeypatch.context() as slow:
+            slow.setattr(log, "sync", lambda: works.wait(60) and sync())
+            try:
+                assert await send(replicas, *range(5)) == [OK] * 5
+                await failover(replicas.brokers[first]).switch(second)
+                await until(lambda: replicas.masters() == [second])
+                await replicas.stop(first)
+                with anyio.move_on_after(FIRST_SECONDS + 1.5):
+                    await until(lambda: first not in replicas.in_sync())
+                assert first in replicas.in_sync()
+                assert replicas.brokers[second].store.durable_end < replicas.brokers[second].store.end
+            finally:
+                works.set()
+            await until(lambda: first not in replicas.in_sync())
 
 
 async def test_a_replica_that_lost_its_store_is_not_elected(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -24,6 +24,22 @@ def test_no_world_breaks_an_invariant(limits: Limits, states: int) -> None:
     assert found.violation == "", "\n".join(found.path)
     assert (found.most_acknowledged, found.highest_term) == (limits.messages, limits.terms)
     assert found.states == states, "the model has other worlds now: say how many"
+
+
+SWITCHED = (
+    "send 0", "copy to 1", "copy to 2", "ack 1 at 0", "ack 2 at 0", "flush 0", "hand over to 1", "store 0",
+    "appointed 1",
+)  # fmt: skip
+"""Replica 1 leads, and the only disk that must have the message is that of replica 0."""
+DARK = Limits(1, 3, 1, synchronous=True, hand_overs=True)
+
+
+def test_with_synchronous_flush_all_may_lose_power_after_a_switch() -> None:
+    found = explore(DARK, behind=SWITCHED)
+
+    assert found.violation == "", "\n".join(found.path)
+    assert found.highest_term == 3
+    assert found.states == 97_985, "the model has other worlds now: say how many"
 
 
 def _without_union(
@@ -69,6 +85,28 @@ MUTATIONS = {
     "the coordinator does not compare revisions": Rules(compares_revisions=False),
     "a killed master goes on with its term": Rules(resumes_terms=True),
 }
+
+
+def _leaves_other_disks(me: int, left: acks.InSync, durable: int, confirm: int, synchronous: bool) -> bool:
+    return acks.may_leave(me, left, durable, confirm, False)
+
+
+def _any_of_those_that_came_back(
+    state: State, me: acks.Replica, live: Mapping[int, str], logs: Iterable[Candidate]
+) -> bool:
+    return election.may_stand(state, me, live, [found for found in logs if found.replica == me[0]])
+
+
+def test_the_only_disk_that_has_a_message_must_not_leave() -> None:
+    rules = Rules(may_leave=_leaves_other_disks, syncs_before_alone=False)
+
+    assert explore(DARK, rules, most=60_000, behind=SWITCHED).violation
+
+
+def test_of_those_that_lost_power_not_any_may_stand() -> None:
+    rules = Rules(may_stand=_any_of_those_that_came_back)
+
+    assert explore(Limits(1, 2, 1, synchronous=True), rules, most=60_000).violation
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
