@@ -72,7 +72,7 @@ from verniermq.kernel.host.plugin import API_VERSION, Attribute, Declaration, No
 from verniermq.kernel.host.registry import Registry
 from verniermq.kernel.jsonlimits import FROM_FILE, FROM_PEER, FROM_SERVER, parse_json
 from verniermq.kernel.loop import backend_options
-from verniermq.kernel.maybe import then
+from verniermq.kernel.maybe import Withheld, then
 from verniermq.kernel.message import (
     MATCH_ALL,
     Message,
@@ -118,6 +118,7 @@ from verniermq.kernel.remoting import (
     Listener,
     RemotingLimits,
     RemotingServer,
+    Work,
     connect,
     parse_address,
     request_name,
@@ -261,6 +262,8 @@ __all__ = [
     "TopicTable",
     "UnexpectedAnswer",
     "VernierMQError",
+    "Withheld",
+    "Work",
     "backend_options",
     "check_group_name",
     "check_topic_name",

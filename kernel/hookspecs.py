@@ -151,11 +151,11 @@ def before_append(message: PendingMessage, connection: Connection | None) -> Awa
 
 @hookspec("question", hot=True)
 def confirm_append(appended: Appended) -> Awaitable[ResponseCode] | None:
-    """Say when an appended message may be acknowledged, and how: an awaitable of ``SUCCESS``,
-    ``SLAVE_NOT_AVAILABLE`` or ``FLUSH_SLAVE_TIMEOUT``; ``None`` means at once.
+    """Say when an appended message, and all that the log has before it, may be acknowledged, and how: an awaitable
+    of ``SUCCESS``, ``SLAVE_NOT_AVAILABLE`` or ``FLUSH_SLAVE_TIMEOUT``; ``None`` means at once.
 
-    Asked only for messages whose producer waits (property ``WAIT``). Runs beside the wait for the disk.
-    Used by ``ha``.
+    Asked once for each turn of the loop, with the last message of the turn whose producer waits (property ``WAIT``):
+    what is said counts for all such messages of the turn. Runs beside the wait for the disk. Used by ``ha``.
     """
 
 

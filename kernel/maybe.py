@@ -1,16 +1,57 @@
 """Steps that mostly need no waiting: plain values where nothing waits, one coroutine where something does.
 
 A coroutine for every message would cost more than the message itself. So what may have to wait returns its result, or
-a coroutine for it, and these functions go on from either.
+a coroutine for it, and these functions go on from either. What waits for the same as many others is :class:`Withheld`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, final
 
 T = TypeVar("T")
+
+
+@final
+class Withheld(Generic[T]):
+    """A result that is there already, and goes out when ``task`` is over, for which many others wait as well.
+
+    It needs no coroutine and no task of its own; it can be awaited, by those who do not care.
+    """
+
+    __slots__ = ("_ended", "result", "task")
+
+    def __init__(self, result: T, task: asyncio.Task[Any]) -> None:
+        self.result = result
+        self.task = task
+        self._ended: list[Callable[[T | None, BaseException | None], None]] = []
+
+    def then_tell(self, ended: Callable[[T | None, BaseException | None], None]) -> None:
+        """Have this called with the result, or with what was raised instead."""
+        self._ended.append(ended)
+
+    def end(self, result: T | None, error: BaseException | None = None) -> None:
+        """It is over, with this result, or with this error."""
+        for ended in self._ended:
+            ended(result, error)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def tell(result: T | None, error: BaseException | None) -> None:
+            if told.done():
+                return
+            if isinstance(error, Exception):
+                told.set_exception(error)
+            elif error is not None:
+                told.cancel()
+            else:
+                told.set_result(result)  # type: ignore[arg-type]
+
+        self.then_tell(tell)
+        return told.__await__()
 
 
 def in_turn(steps: Iterator[Awaitable[None] | None]) -> Coroutine[Any, Any, None] | None:
@@ -32,21 +73,22 @@ async def _rest(waiting: Awaitable[None], steps: Iterator[Awaitable[None] | None
 
 
 def then(
-    waiting: Awaitable[object] | None, following: Callable[[], T | Coroutine[Any, Any, T]]
-) -> T | Coroutine[Any, Any, T]:
+    waiting: Awaitable[object] | None, following: Callable[[], T | Withheld[Any] | Coroutine[Any, Any, T]]
+) -> T | Withheld[Any] | Coroutine[Any, Any, T]:
     """Do what follows: now, or when ``waiting`` is over."""
     return following() if waiting is None else _after(waiting, following)
 
 
-async def _after(waiting: Awaitable[object], following: Callable[[], T | Coroutine[Any, Any, T]]) -> T:
+async def _after(waiting: Awaitable[object], following: Callable[[], T | Withheld[Any] | Coroutine[Any, Any, T]]) -> T:
     await waiting
     result = following()
     return await result if isawaitable(result) else result
 
 
 def watched(
-    begin: Callable[[], T | Coroutine[Any, Any, T]], ended: Callable[[T | None, BaseException | None], None]
-) -> T | Coroutine[Any, Any, T]:
+    begin: Callable[[], T | Withheld[Any] | Coroutine[Any, Any, T]],
+    ended: Callable[[T | None, BaseException | None], None],
+) -> T | Withheld[Any] | Coroutine[Any, Any, T]:
     """Begin something and tell ``ended`` its result or what it raised: now, or when it is over."""
     try:
         result = begin()
@@ -55,6 +97,9 @@ def watched(
         raise
     if isinstance(result, Coroutine):
         return _watched(result, ended)
+    if isinstance(result, Withheld):
+        result.then_tell(ended)
+        return result
     ended(result, None)
     return result
 

@@ -24,6 +24,8 @@ from verniermq.kernel import (
     RequestRefused,
     ResponseCode,
     Sample,
+    Withheld,
+    Work,
     is_system_topic,
 )
 
@@ -39,7 +41,7 @@ EXACT_TO: Final = 64
 FAILED: Final = -1
 """In the place of the code of an answer."""
 
-Interceptor = Callable[[Handler, Command, Connection], Answer | Coroutine[Any, Any, Answer]]
+Interceptor = Callable[[Handler, Command, Connection], Answer | Work]
 
 
 class Requests:
@@ -76,9 +78,7 @@ class Requests:
             if creates:
                 self._created(code, request, outcome, seconds * 1000)
 
-        def interceptor(
-            handler: Handler, request: Command, connection: Connection
-        ) -> Answer | Coroutine[Any, Any, Answer]:
+        def interceptor(handler: Handler, request: Command, connection: Connection) -> Answer | Work:
             nonlocal seen, untimed
             if untimed:
                 untimed -= 1
@@ -104,9 +104,19 @@ class Requests:
                 raise
             if isinstance(answer, Command):
                 ended(request, answer.code, started, times)
+            elif isinstance(answer, Withheld):
+                answer.then_tell(lambda done, error: held_ended(request, done, error, started, times))
             elif inspect.iscoroutine(answer):
                 return finish(request, answer, started, times)
             return answer
+
+        def held_ended(
+            request: Command, answer: Command | None, error: BaseException | None, started: int, times: int
+        ) -> None:
+            if answer is not None:
+                ended(request, answer.code, started, times)
+            elif isinstance(error, Exception):
+                ended(request, error.code if isinstance(error, RequestRefused) else FAILED, started)
 
         async def finish(request: Command, work: Coroutine[Any, Any, Answer], started: int, times: int) -> Answer:
             try:

@@ -36,6 +36,7 @@ from verniermq.kernel.errors import (
     StoreError,
 )
 from verniermq.kernel.handlers.access import AccessCheck
+from verniermq.kernel.handlers.acknowledgements import Acknowledgements
 from verniermq.kernel.handlers.heartbeat import HeartbeatHandlers
 from verniermq.kernel.handlers.longpoll import HeldPulls
 from verniermq.kernel.handlers.offsets import OffsetHandlers
@@ -48,7 +49,7 @@ from verniermq.kernel.host.hookcall import plugin_handler
 from verniermq.kernel.host.registry import Registry
 from verniermq.kernel.host.reload import SettingsWatcher
 from verniermq.kernel.host.service import Tasks, keep_running, run_service
-from verniermq.kernel.maybe import in_turn
+from verniermq.kernel.maybe import Withheld, in_turn
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, PendingMessage, Subscription
 from verniermq.kernel.names import Property
 from verniermq.kernel.refusals import REFUSED_REQUESTS
@@ -136,7 +137,7 @@ class Broker:
         self.held_pulls = HeldPulls(
             self.clock, most=configuration.pull.max_held, most_per_connection=configuration.pull.max_held_per_connection
         )
-        self._confirming = self.host.calls(hookspecs.confirm_append)
+        self.acknowledgements = Acknowledgements(self.store, self.host)
         self._pulled = self.host.calls(hookspecs.messages_pulled)
         self.name_servers: list[str] = []
         """Where clients find this broker's topics, once it has started; the namesrv plugin fills it in."""
@@ -491,7 +492,7 @@ class Broker:
         """How plain sends are served."""
         return "plain" if self._lane is None else "compiled"
 
-    def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+    def send(self, request: Command, connection: Connection) -> Command | Withheld[Any] | Coroutine[Any, Any, Command]:
         """Serve a request that is decoded to ``SendMessage``, as if it were a send, or the batch that its code says."""
         if request.code == RequestCode.SEND_BATCH_MESSAGE:
             return self._send.send_batch(request, connection)
@@ -507,31 +508,6 @@ class Broker:
         if waiting is not None:
             await waiting
         return self.store.append(message)
-
-    def must_confirm(self, properties: Mapping[str, str]) -> bool:
-        """Whether the answer to a send has to wait for the disk or for other brokers."""
-        waits = self.store.waits_for_disk or bool(self._confirming)
-        return waits and properties.get(Property.WAIT) != "false"
-
-    def confirming(self, appended: Appended) -> Coroutine[Any, Any, tuple[ResponseCode, str]] | None:
-        """What to await before a message may be acknowledged, which says how; ``None`` if it may be at once."""
-        replicas = self.host.ask(hookspecs.confirm_append, appended) if self._confirming else None
-        return None if replicas is None and not self.store.waits_for_disk else self._confirm(appended, replicas)
-
-    async def confirm(self, appended: Appended) -> tuple[ResponseCode, str]:
-        """Wait until a message may be acknowledged, and say how."""
-        waiting = self.confirming(appended)
-        return (ResponseCode.SUCCESS, "") if waiting is None else await waiting
-
-    async def _confirm(self, appended: Appended, replicas: Awaitable[ResponseCode] | None) -> tuple[ResponseCode, str]:
-        on_disk = await self.store.durable(appended.end) if self.store.waits_for_disk else True
-        if replicas is not None:
-            code = await replicas
-            if code is not None and code != ResponseCode.SUCCESS:
-                return code, "stored, but not confirmed by the other brokers in time"
-        if not on_disk:
-            return ResponseCode.FLUSH_DISK_TIMEOUT, "stored, but the disk did not confirm it in time"
-        return ResponseCode.SUCCESS, ""
 
     def note_appended(self, message: PendingMessage, appended: Appended) -> None:
         """Gather what ``messages_appended`` announces at the end of this turn of the loop."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.host.offers import Check, Metric, Page
+from verniermq.kernel.maybe import Withheld
 from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
 from verniermq.kernel.remoting.command import Command
 from verniermq.kernel.remoting.connection import NO_HANDLERS, Connection, Handler
@@ -146,13 +147,13 @@ class Context:
 
     def must_confirm(self, properties: Mapping[str, str]) -> bool:
         """Whether the answer to a send has to wait for the disk or for other brokers."""
-        return self._broker.must_confirm(properties)
+        return self._broker.acknowledgements.are_wanted(properties)
 
     async def confirm(self, appended: Appended) -> tuple[ResponseCode, str]:
         """Wait until a message may be acknowledged, and say how."""
-        return await self._broker.confirm(appended)
+        return await self._broker.acknowledgements.confirmed(appended)
 
-    def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+    def send(self, request: Command, connection: Connection) -> Command | Withheld[Any] | Coroutine[Any, Any, Command]:
         """Serve a request that is decoded to ``SendMessage``, as if it were a send, or the batch that its code says."""
         return self._broker.send(request, connection)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from verniermq.kernel.clock import Clock
-    from verniermq.kernel.codes import ResponseCode
     from verniermq.kernel.config import Configuration
+    from verniermq.kernel.handlers.acknowledgements import Acknowledgements
     from verniermq.kernel.handlers.longpoll import HeldPulls
     from verniermq.kernel.host.brokerhost import BrokerHost
     from verniermq.kernel.message import MessageFilter, PendingMessage, Subscription
@@ -32,14 +32,13 @@ class BrokerParts(Protocol):
     offsets: ConsumerOffsets
     clients: ClientRegistry
     held_pulls: HeldPulls
+    acknowledgements: Acknowledgements
 
     def before_append(self, message: PendingMessage, connection: Connection | None) -> Awaitable[None] | None: ...
     def is_saved(self, topic: str) -> bool: ...
     def saving_topic(
         self, message: PendingMessage, connection: Connection | None = None
     ) -> Coroutine[Any, Any, None] | None: ...
-    def must_confirm(self, properties: Mapping[str, str]) -> bool: ...
-    def confirming(self, appended: Appended) -> Coroutine[Any, Any, tuple[ResponseCode, str]] | None: ...
     def note_appended(self, message: PendingMessage, appended: Appended) -> None: ...
     def compile_filter(self, subscription: Subscription) -> MessageFilter: ...
     def messages_pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None: ...

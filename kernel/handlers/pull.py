@@ -8,9 +8,9 @@ makes us look into a record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from verniermq.kernel import hookspecs
 from verniermq.kernel.codes import Perm, RequestCode, ResponseCode
@@ -19,7 +19,7 @@ from verniermq.kernel.handlers.longpoll import HeldPull
 from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.maybe import then
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, Subscription
-from verniermq.kernel.remoting import Command, Connection
+from verniermq.kernel.remoting import Answer, Command, Connection, Work
 from verniermq.kernel.requests import PullMessage
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class PullHandler:
         table.serve(RequestCode.PULL_MESSAGE, PullMessage, self.pull)
         table.serve(RequestCode.LITE_PULL_MESSAGE, PullMessage, self.pull)
 
-    def pull(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command | None] | None:
+    def pull(self, request: Command, connection: Connection) -> Answer | Work:
         asked = PullMessage.of(request)
         pull, flags = self._pull(asked, connection), asked.sys_flag
         if flags & PullMessage.COMMIT_OFFSET and asked.commit_offset >= 0:

@@ -5,13 +5,12 @@ What a topic needs is worked out at its first message and kept, so that a messag
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import struct
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
 
 from anyio.lowlevel import checkpoint
 
@@ -21,7 +20,7 @@ from verniermq.kernel.errors import MessageIllegal, MessageSizeExceeded, QueueOu
 from verniermq.kernel.handlers.plainbatch import MOST_MESSAGES, Columns, PlainTexts, split
 from verniermq.kernel.handlers.sendanswer import REGION, batch_fields, send_answer
 from verniermq.kernel.handlers.table import HandlerTable
-from verniermq.kernel.maybe import in_turn, then
+from verniermq.kernel.maybe import Withheld, in_turn, then
 from verniermq.kernel.message import LONGEST_TAG, VALUE_END, PendingMessage, SysFlag, parse_properties
 from verniermq.kernel.names import RETRY_PREFIX, Property
 from verniermq.kernel.remoting import Command, Connection
@@ -30,11 +29,10 @@ from verniermq.kernel.steps import in_steps
 
 if TYPE_CHECKING:
     from verniermq.kernel.handlers.parts import BrokerParts
-    from verniermq.kernel.store import Appended
 
-MOST_UNCONFIRMED: Final = 1024
-"""Sends that wait for the disk or for other brokers before their peers do: each is an object with a task, and all go on
-in the same turn of the loop."""
+Sent: TypeAlias = Command | Withheld[Any] | Coroutine[Any, Any, Command]
+"""The answer to a send, or what it comes from."""
+
 MESSAGES_PER_STEP: Final = 256
 """Messages of a batch that are read, or that plugins see, before others have a turn."""
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
@@ -81,8 +79,7 @@ class SendHandler:
         self._synchronous = broker.store.waits_for_disk
         self._appended = broker.host.calls(hookspecs.messages_appended)
         self._confirming = broker.host.calls(hookspecs.confirm_append)
-        self._unconfirmed = 0
-        """Sends whose answers wait."""
+        self._acknowledgements = broker.acknowledgements
         self._targets: dict[str, SendTarget] = {}
         self._plain_texts = PlainTexts(lambda: self._host.concerned_properties)
         self._most_in_run = min(MOST_MESSAGES, broker.store.settings.max_batch)
@@ -106,7 +103,7 @@ class SendHandler:
             if self.lane is not None:
                 self.lane.forget(topic)
 
-    def send(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+    def send(self, request: Command, connection: Connection) -> Sent:
         message, target = self._decode(request, connection)
         self._stamp(message)
         queue_id = message.queue_id
@@ -160,9 +157,7 @@ class SendHandler:
             self.lane.learn(topic, target.queues)
         return target
 
-    def _append(
-        self, request: Command, connection: Connection, message: PendingMessage, queue_id: int
-    ) -> Command | Coroutine[Any, Any, Command]:
+    def _append(self, request: Command, connection: Connection, message: PendingMessage, queue_id: int) -> Sent:
         appended = self._appender.append(message)
         if self._appended:
             self._broker.note_appended(message, appended)
@@ -172,41 +167,14 @@ class SendHandler:
         if message.answer_fields:
             answer.ext.update(message.answer_fields)
             answer.frame = b""
-        if (self._synchronous or self._confirming) and self._broker.must_confirm(message.properties):
-            return self._confirmed(request, connection, answer, appended)
+        acknowledgements = self._acknowledgements
+        if (self._synchronous or self._confirming) and acknowledgements.are_wanted(message.properties):
+            return acknowledgements.hold(request, answer, appended, connection)
         return answer
-
-    def _confirmed(
-        self, request: Command, connection: Connection, answer: Command, appended: Appended
-    ) -> Command | Coroutine[Any, Any, Command]:
-        waiting = self._broker.confirming(appended)
-        if waiting is None:
-            return answer
-        self._unconfirmed += 1
-        ended: asyncio.Future[None] | None = None
-        if self._unconfirmed > MOST_UNCONFIRMED:
-            ended = asyncio.get_running_loop().create_future()
-            connection.serve_after(ended)
-        return self._answer_later(request, answer, waiting, ended)
-
-    async def _answer_later(
-        self,
-        request: Command,
-        answer: Command,
-        waiting: Awaitable[tuple[ResponseCode, str]],
-        ended: asyncio.Future[None] | None,
-    ) -> Command:
-        try:
-            code, remark = await waiting
-        finally:
-            self._unconfirmed -= 1
-            if ended is not None:
-                ended.set_result(None)
-        return answer if code == ResponseCode.SUCCESS else request.reply(code, answer.ext, remark=remark)
 
     # --- batches ---------------------------------------------------------------------------
 
-    def send_batch(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command]:
+    def send_batch(self, request: Command, connection: Connection) -> Sent:
         head, target = self._decode(request, connection)
         if head.topic.startswith(RETRY_PREFIX):
             raise MessageIllegal(f"a batch may not go to a retry topic ({head.topic!r}); send the messages one by one")
@@ -259,7 +227,7 @@ class SendHandler:
 
     def _append_together(
         self, request: Command, connection: Connection, head: PendingMessage, messages: list[PendingMessage]
-    ) -> Command | Coroutine[Any, Any, Command]:
+    ) -> Sent:
         self._check_together(head, messages)
         return self._append_batch(request, connection, head, messages)
 
@@ -275,27 +243,27 @@ class SendHandler:
 
     def _append_batch(
         self, request: Command, connection: Connection, head: PendingMessage, messages: list[PendingMessage]
-    ) -> Command | Coroutine[Any, Any, Command]:
+    ) -> Sent:
         appended = self._store.append_batch(messages)
         if self._appended:
             for message, one in zip(messages, appended, strict=True):
                 self._broker.note_appended(message, one)
         message_ids = ",".join([one.message_id for one in appended])
         answer = request.reply(ResponseCode.SUCCESS, batch_fields(message_ids, head.queue_id, appended[0].queue_offset))
-        confirm = self._broker.must_confirm(head.properties)
-        return self._confirmed(request, connection, answer, appended[-1]) if confirm else answer
+        if not self._acknowledgements.are_wanted(head.properties):
+            return answer
+        return self._acknowledgements.hold(request, answer, appended[-1], connection)
 
-    def _append_run(
-        self, request: Command, connection: Connection, head: PendingMessage, columns: Columns
-    ) -> Command | Coroutine[Any, Any, Command]:
+    def _append_run(self, request: Command, connection: Connection, head: PendingMessage, columns: Columns) -> Sent:
         """The same as :meth:`_append_batch` for a plain one."""
         run = self._store.append_run(
             head.topic, head.queue_id, columns, sys_flag=head.sys_flag, born_timestamp=head.born_timestamp,
             born_host=head.born_host, reconsume_times=head.reconsume_times,
         )  # fmt: skip
         answer = request.reply(ResponseCode.SUCCESS, batch_fields(run.message_ids, head.queue_id, run.queue_offset))
-        confirm = self._broker.must_confirm(head.properties)
-        return self._confirmed(request, connection, answer, run.event(len(run) - 1)) if confirm else answer
+        if not self._acknowledgements.are_wanted(head.properties):
+            return answer
+        return self._acknowledgements.hold(request, answer, run.event(len(run) - 1), connection)
 
     def _split(self, head: PendingMessage) -> Iterator[PendingMessage]:
         """The messages of a batch: ``size, 0, 0, flag, body length, body, properties length, properties`` each."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from verniermq.kernel.hookspec import HookKind
 from verniermq.kernel.host.discovery import PluginCandidate
 from verniermq.kernel.host.plugin import Concern, Declaration, is_gathered
 from verniermq.kernel.remoting.command import Command, request_name
-from verniermq.kernel.remoting.connection import Answer, Connection, Handler
+from verniermq.kernel.remoting.connection import Answer, Connection, Handler, Work
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ def plugin_handler(plugin: ActivePlugin, handler: Handler) -> Handler:
     """
     served = plugin.served
 
-    def serve(request: Command, connection: Connection) -> Answer | Coroutine[Any, Any, Answer]:
+    def serve(request: Command, connection: Connection) -> Answer | Work:
         if plugin.state != "active":
             raise RequestRefused(f"request {request_name(request.code)} cannot be served: {plugin.reason}")
         started = perf_counter_ns()
@@ -184,7 +184,7 @@ def plugin_handler(plugin: ActivePlugin, handler: Handler) -> Handler:
             served.nanoseconds += perf_counter_ns() - started
         return result if result is None or isinstance(result, Command) else finish(request, result)
 
-    async def finish(request: Command, work: Coroutine[Any, Any, Answer]) -> Answer:
+    async def finish(request: Command, work: Work) -> Answer:
         try:
             return await work
         except RequestRefused:

@@ -8,7 +8,7 @@ Read in this order: ``command`` (one request or answer), ``json_header`` and ``b
 from verniermq.kernel.remoting.address import parse_address
 from verniermq.kernel.remoting.client import connect
 from verniermq.kernel.remoting.command import Command, Piece, request_name
-from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler
+from verniermq.kernel.remoting.connection import Answer, Connection, Guard, Handler, Work
 from verniermq.kernel.remoting.frame import FrameDecoder
 from verniermq.kernel.remoting.interceptor import Intercepted, Interceptor, ServedTogether
 from verniermq.kernel.remoting.limits import RemotingLimits
@@ -29,6 +29,7 @@ __all__ = [
     "RemotingLimits",
     "RemotingServer",
     "ServedTogether",
+    "Work",
     "connect",
     "parse_address",
     "request_name",

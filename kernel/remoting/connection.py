@@ -25,11 +25,12 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, cast, final
 
 from verniermq.kernel.codes import ResponseCode
 from verniermq.kernel.errors import Busy, ConnectionLost, RequestRefused, RequestTimeout
-from verniermq.kernel.maybe import in_turn, then, watched
+from verniermq.kernel.maybe import Withheld, in_turn, then, watched
 from verniermq.kernel.message import unpack_host
 from verniermq.kernel.remoting.address import pack_peer
 from verniermq.kernel.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, Piece, request_name
@@ -43,9 +44,11 @@ logger = logging.getLogger(__name__)
 
 Answer: TypeAlias = Command | None
 """What a handler answers; ``None`` for a request that is one way, or that it answers later."""
-Handler: TypeAlias = Callable[[Command, "Connection"], Answer | Coroutine[Any, Any, Answer]]
-"""Serves one kind of request. It returns the answer; or a coroutine that returns it; or ``None``, and calls
-:meth:`Connection.answer` later, or never for a request that is one way."""
+Work: TypeAlias = Withheld[Any] | Coroutine[Any, Any, Answer]
+"""What an answer comes from later."""
+Handler: TypeAlias = Callable[[Command, "Connection"], Answer | Work]
+"""Serves one kind of request. It returns the answer; or a coroutine that returns it; or one that is withheld; or
+``None``, and calls :meth:`Connection.answer` later, or never for a request that is one way."""
 
 Guard: TypeAlias = Callable[[Command, "Connection"], Awaitable[None] | None]
 """Asked before each handler. It raises ``RequestRefused``, or returns ``None``, or something to wait for."""
@@ -147,7 +150,7 @@ class Connection:
         """There is something to do when its requests are served: see :meth:`_settle`."""
         self._ended = False
         """The peer sends nothing more; it is closed when what it sent is answered."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._is_full = False
         """As many requests are being worked on as may be."""
         self._last_code = 0
@@ -405,11 +408,11 @@ class Connection:
             self._waits = False
             self.serve()
 
-    def _observed(self, handler: Handler, request: Command) -> Answer | Coroutine[Any, Any, Answer]:
+    def _observed(self, handler: Handler, request: Command) -> Answer | Work:
         """Serve a request that guards are asked about before, or observers told of afterwards."""
         started = time.perf_counter_ns()
 
-        def begin() -> Answer | Coroutine[Any, Any, Answer]:
+        def begin() -> Answer | Work:
             if self._is_full:
                 # Before anything begins: a coroutine that is refused afterwards is one that nothing ever awaits.
                 limit = self.limits.max_inflight_per_connection
@@ -429,13 +432,26 @@ class Connection:
         """What observers hear of an error: a request that was cancelled had lost its peer."""
         return error if error is None or isinstance(error, Exception) else ConnectionLost(self.peer_address)
 
-    def _start(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
-        task = self._loop.create_task(self._finish(request, work))
+    def _start(self, request: Command, work: Work) -> None:
+        task: asyncio.Task[Any]
+        if isinstance(work, Withheld):
+            work.then_tell(partial(self._end, request))
+            task = work.task
+            if task in self._tasks:
+                return
+        else:
+            task = self._loop.create_task(self._finish(request, work))
         self._tasks.add(task)
         self._is_full = len(self._tasks) >= self.limits.max_inflight_per_connection
         task.add_done_callback(self._finished)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _end(self, request: Command, answer: Answer, error: BaseException | None) -> None:
+        if answer is not None:
+            self.answer(request, answer)
+        elif isinstance(error, Exception):
+            self._refuse(request, error)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         self._is_full = False
 
@@ -606,7 +622,7 @@ class Connection:
         await self._gone.wait()
 
     @property
-    def tasks(self) -> frozenset[asyncio.Task[None]]:
+    def tasks(self) -> frozenset[asyncio.Task[Any]]:
         """The requests of the peer that are being worked on."""
         return frozenset(self._tasks)
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 from verniermq.kernel.remoting.command import Command
-from verniermq.kernel.remoting.connection import Answer, Connection, Handler
+from verniermq.kernel.remoting.connection import Answer, Connection, Handler, Work
 
-Interceptor: TypeAlias = Callable[[Handler, Command, Connection], Answer | Coroutine[Any, Any, Answer]]
+Interceptor: TypeAlias = Callable[[Handler, Command, Connection], Answer | Work]
 
 ServedTogether: TypeAlias = Callable[[int, bool, int, int], None]
 """Hears of plain sends that passed by it: code, whether they were one-way, how many, how long all of them took."""
 
 
 @final
-class Intercepted(partial[Answer | Coroutine[Any, Any, Answer]]):
+class Intercepted(partial[Answer | Work]):
     """A handler behind an interceptor."""
 
     served_together: ServedTogether | None

@@ -5,9 +5,9 @@ Looking never changes what is looked at: nothing here touches a group's figures 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 
@@ -24,6 +24,7 @@ from verniermq.kernel import (
     Registry,
     RequestCode,
     TopicConfig,
+    Work,
     gathered,
     hookimpl,
     parts_of,
@@ -118,7 +119,7 @@ class Plugin:
         registry.topic(TopicConfig(OFFSET_MOVED_TOPIC, 1, 1), closed=True)
         registry.service("moved offsets", self._moved.run)
 
-    def _serve_operator(self, request: Command, connection: Connection) -> Answer | Coroutine[Any, Any, Answer]:
+    def _serve_operator(self, request: Command, connection: Connection) -> Answer | Work:
         if self._operators is None:
             from verniermq.plugins.admin.operators import operators_handlers
 

@@ -41,6 +41,7 @@ from verniermq.kernel import (
     ResponseCode,
     Role,
     hookimpl,
+    hookspecs,
 )
 from verniermq.plugins.ha.coordinator import coordinator_for
 from verniermq.plugins.ha.failover import Failover
@@ -144,6 +145,8 @@ class Plugin:
         self.broker.intercept({RequestCode.GET_BROKER_HA_STATUS: self._status})
         reads = Reads(self.broker, self.config, self._follows)
         self.broker.intercept(dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), reads.pull))
+        if self.failover is None and self.config.role != "sync_master":
+            self.broker.hooks.pause(self, hookspecs.confirm_append)  # no send waits
         if self.failover is not None:
             self.failover.store_opened()
             self.broker.intercept(self.failover.only_master(self._refusals()))
@@ -188,8 +191,8 @@ class Plugin:
     def confirm_append(self, appended: Appended) -> Awaitable[ResponseCode] | None:
         if self.failover is not None:
             return self.failover.confirm_append(appended)
-        self._sender.wake()
-        return self._votes.wait(appended.end) if self.config.role == "sync_master" else None
+        self._sender.send_new()
+        return self._votes.wait(appended.end)
 
     @hookimpl
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import math
 import ssl
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -235,7 +235,7 @@ class Failover:
             return self._held(self._holding, refuse, handler, request, connection)
         if self._broker.role.is_master:
             answer = handler(request, connection)
-            if inspect.isawaitable(answer):
+            if isinstance(answer, Coroutine):  # one that is held waits behind its append
                 return self._or_again(answer, refuse, handler, request, connection)
             return answer
         if self._forwards and request.code not in PULLS:

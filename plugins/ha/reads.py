@@ -17,10 +17,10 @@ the group's ``whichBrokerWhenConsumeSlowly``; when it has caught up, it is sent 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Final
 
-from verniermq.kernel import Answer, Command, Connection, Context, Handler, RequestRefused, ResponseCode
+from verniermq.kernel import Answer, Command, Connection, Context, Handler, RequestRefused, ResponseCode, Work
 from verniermq.kernel.requests import PullMessage
 from verniermq.plugins.ha.settings import Config
 
@@ -42,7 +42,7 @@ class Reads:
         self._far = config.slow_after or int(_memory() * IN_MEMORY)
         self._follows = follows
 
-    def pull(self, handler: Handler, request: Command, connection: Connection) -> Answer | Coroutine[Any, Any, Answer]:
+    def pull(self, handler: Handler, request: Command, connection: Connection) -> Answer | Work:
         """Stands before the handler of pulls.
 
         Raises:
@@ -58,9 +58,7 @@ class Reads:
             return self._advised(request, answer)
         return self._later(request, answer)
 
-    def _pull_from_slave(
-        self, handler: Handler, request: Command, connection: Connection
-    ) -> Answer | Coroutine[Any, Any, Answer]:
+    def _pull_from_slave(self, handler: Handler, request: Command, connection: Connection) -> Answer | Work:
         if not self._serves:
             raise RequestRefused(
                 f"this broker is a slave of {self._broker.name!r} and serves no consumers; set slave_reads = true in "

@@ -88,9 +88,10 @@ class LogSender:
         """The log has grown. What a turn of the loop appends goes out together, after it."""
         if self.slaves and not self._is_woken:
             self._is_woken = True
-            asyncio.get_running_loop().call_soon(self._send_new)
+            asyncio.get_running_loop().call_soon(self.send_new)
 
-    def _send_new(self) -> None:
+    def send_new(self) -> None:
+        """Send all slaves what they lack and can take at once."""
         self._is_woken = False
         for slave in self.slaves:
             if slave.is_level and not self._sent_at_once(slave):

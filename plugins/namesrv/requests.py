@@ -19,6 +19,7 @@ from verniermq.kernel import (
     ResponseCode,
     TopicConfig,
     TopicNotFound,
+    Work,
     parse_json,
 )
 from verniermq.plugins.namesrv import registration
@@ -110,7 +111,7 @@ class NameServerRequests:
         """For brokers: known ones need no account; one that is only near has to have one, where there are any."""
         guarded = self._guarded(serve)
 
-        def handler(request: Command, connection: Connection) -> Answer | Coroutine[Any, Any, Answer]:
+        def handler(request: Command, connection: Connection) -> Answer | Work:
             if self._peers().know(request, connection.peer_address.rpartition(":")[0].strip("[]")):
                 return serve(request, connection)
             return guarded(request, connection)

@@ -22,6 +22,7 @@ from verniermq.kernel import (
     RequestCode,
     RequestRefused,
     ResponseCode,
+    Work,
     object_keyed_map,
     parse_fastjson,
 )
@@ -38,7 +39,7 @@ STORED: Final = frozenset(
     }
 )
 
-Served = Answer | Coroutine[Any, Any, Answer]
+Served = Answer | Work
 
 
 class Translator:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
     HALF_TOPIC,
+    Answer,
     Appended,
     Command,
     Connection,
@@ -25,6 +26,7 @@ from verniermq.kernel import (
     ResponseCode,
     StoredMessage,
     SysFlag,
+    Work,
     then,
 )
 from verniermq.plugins.txn.half import (
@@ -49,7 +51,7 @@ class EndHandler:
         self.ages: dict[str, Histogram] = {}
         """Seconds from the birth of a message to its commit, by topic."""
 
-    def end(self, request: Command, connection: Connection) -> Command | Coroutine[Any, Any, Command] | None:
+    def end(self, request: Command, connection: Connection) -> Answer | Work:
         end = EndTransaction.of(request)
         outcome = end.outcome
         if outcome not in (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK):

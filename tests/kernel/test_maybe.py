@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 import anyio
 import pytest
 
-from verniermq.kernel.maybe import in_turn, then, watched
+from verniermq.kernel.maybe import Withheld, in_turn, then, watched
 
 Step = Callable[[list[str]], Awaitable[None] | None]
 
@@ -163,3 +164,40 @@ async def test_whoever_watches_hears_of_the_end_once_now_or_later() -> None:
     with pytest.raises(ValueError, match="later"):
         await failing
     assert heard[1:] == [(2, "None"), (None, "invalid literal for int() with base 10: 'now'"), (None, "later")]
+
+
+async def test_what_is_held_is_watched_and_awaited_until_it_ends() -> None:
+    task = asyncio.get_running_loop().create_task(_later(0))
+    heard: list[tuple[int | None, str]] = []
+    awaited: list[int] = []
+
+    def ended(result: int | None, error: BaseException | None) -> None:
+        heard.append((result, str(error)))
+
+    async def wait(held: Withheld[int]) -> None:
+        awaited.append(await then(_later_none(), lambda: held))
+
+    held = Withheld(1, task)
+    assert watched(lambda: held, ended) is held
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait, held)
+        await anyio.wait_all_tasks_blocked()
+        assert (heard, awaited) == ([], [])
+        held.end(2)
+    assert (heard, awaited) == ([(2, "None")], [2])
+
+    failing = Withheld(1, task)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_expect, failing)
+        await anyio.wait_all_tasks_blocked()
+        failing.end(None, ValueError("later"))
+    await task
+
+
+async def _later_none() -> None:
+    await anyio.lowlevel.checkpoint()
+
+
+async def _expect(held: Withheld[int]) -> None:
+    with pytest.raises(ValueError, match="later"):
+        await held

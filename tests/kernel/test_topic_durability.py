@@ -29,7 +29,7 @@ from verniermq.kernel import (
     format_properties,
 )
 from verniermq.kernel.errors import RemotingError
-from verniermq.kernel.handlers.send import MOST_UNCONFIRMED
+from verniermq.kernel.handlers.acknowledgements import MOST_UNCONFIRMED
 from verniermq.kernel.tables.unsaved import MOST_BYTES, MOST_WAITING
 from verniermq.testing import BrokerProcess, ManualClock, broker_process, running_broker
 
@@ -466,11 +466,11 @@ async def test_a_flood_that_waits_for_the_disk_waits_as_bytes(tmp_path: Path, mo
             for flood in floods:
                 flood.connection.send(sends_to("orders", [b"%d" % number for number in range(SENDS)]))
             assert await anyio.to_thread.run_sync(reached.wait, 30)
-            while under_way(broker) < MOST_UNCONFIRMED:  # noqa: ASYNC110 - the socket tells
+            while broker.acknowledgements.unconfirmed < MOST_UNCONFIRMED:  # noqa: ASYNC110 - the socket tells
                 await anyio.sleep(0.001)
             for _ in range(20):
                 await client.ask_well(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
-            waiting = under_way(broker)
+            waiting = broker.acknowledgements.unconfirmed
             released.set()
             with anyio.fail_after(60):
                 while broker.store.max_offset("orders", 0) < 1 + FLOODS * SENDS:  # noqa: ASYNC110 - the store tells
