@@ -43,6 +43,10 @@ RESERVE_STEP = 16 << 20
 AHEAD = 4 << 20
 """So much behind the log's end is made ready for writing, a sixth of a second's messages at full speed."""
 
+LARGE_PIECE = 64 << 10
+"""So much is written by a call, which copies whole pages at once: a store into the map meets each page by itself, has
+the system fill it with zeros first, and takes three times as long."""
+
 KEPT_IN_MEMORY = 32 << 20
 """So much of the log's end stays mapped: what consumers read that keep up."""
 
@@ -77,6 +81,8 @@ class CommitLog:
         """An append that would end beyond this must call :meth:`make_room` first. Never more than is reserved."""
         self._by_call = False
         """Whether appends are written by calls up to there, which can fail, and not stored into the map."""
+        self._in_large_pieces = False
+        """Whether what was appended last was, so that no pages need be fetched for the next."""
         self._stained = False
         """Whether an append that failed may have left something behind the end."""
         self.came_ahead: Callable[[], None] | None = None
@@ -214,7 +220,7 @@ class CommitLog:
                 raise self._cannot_grow(error) from error
         self.end = self.base + stop
 
-    def _write_by_call(self, data: bytes, position: int) -> None:
+    def _write_by_call(self, data: bytes | memoryview, position: int) -> None:
         assert self._active is not None, "make_room comes before"
         try:
             self._active.write(data, position)
@@ -223,7 +229,7 @@ class CommitLog:
             self.room = self.end
             raise
 
-    def append_raw(self, data: bytes) -> None:
+    def append_raw(self, data: bytes | memoryview) -> None:
         """Put bytes of another broker's log at the end, which need not be whole records but end in this segment.
 
         Raises:
@@ -240,7 +246,8 @@ class CommitLog:
         try:
             if self.base + stop > self.room:
                 self._make_raw_room(active, position, stop)
-            if self._by_call:
+            self._in_large_pieces = len(data) >= LARGE_PIECE
+            if self._by_call or self._in_large_pieces:
                 self._write_by_call(data, position)
             else:
                 self.buffer[position:stop] = data
@@ -326,7 +333,8 @@ class CommitLog:
         if active is not None:
             start = max(self.end, self._ready)
             self._ready = min(self.room + AHEAD, active.start + self.segment_size)
-            active.fetch(start - active.start, self._ready - start)
+            if not self._in_large_pieces:
+                active.fetch(start - active.start, self._ready - start)
             if (self.room - active.start) * 2 >= self.segment_size:
                 self.prepare_next()
 

@@ -85,7 +85,7 @@ def stores_are_safe(descriptor: int) -> bool:
     return writes_in_place(descriptor) and has_ample_room(descriptor)
 
 
-def write_all(descriptor: int, data: bytes | bytearray, position: int) -> None:
+def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
     """Write all of ``data`` at ``position``. The system may write a part and call that a success, as on a full disk.
 
     Raises:
@@ -304,7 +304,7 @@ class MappedFile:
         """Whether what is reserved can be stored into now: if not, :meth:`write`."""
         return self.in_place and has_ample_room(self._descriptor)
 
-    def write(self, data: bytes, position: int) -> None:
+    def write(self, data: bytes | memoryview, position: int) -> None:
         """Write by a call: it costs a microsecond more than a store into the map, and where that kills, it raises.
 
         Raises:

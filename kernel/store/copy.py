@@ -33,7 +33,7 @@ class Copy:
         self._dispatcher = dispatcher
         self._on_first = on_first
 
-    def append(self, offset: int, data: bytes) -> None:
+    def append(self, offset: int, data: bytes | memoryview) -> None:
         """
         Raises:
             NotACopy: the bytes do not continue the log, or are no records.

@@ -308,7 +308,7 @@ class Store:
             reconsume_times=reconsume_times,
         )  # fmt: skip
 
-    def append_raw(self, commit_log_offset: int, data: bytes) -> None:
+    def append_raw(self, commit_log_offset: int, data: bytes | memoryview) -> None:
         """Put bytes of a master's log at the end of this one, which is a copy of it; see :class:`Copy`.
 
         Raises:

@@ -42,29 +42,43 @@ class Reports:
 
 
 class Blocks:
-    """What a master sends, from bytes as they come."""
+    """What a master sends, from bytes as they come.
+
+    A log takes bytes that end anywhere, so nothing waits here for the end of its block: whatever came is passed on.
+    """
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self._head = b""
+        """What has come of a head that is not whole."""
+        self._offset = 0
+        """Where the next bytes of this block belong."""
+        self._lacking = 0
+        """So many of them have not come yet."""
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Whole blocks, as (offset, bytes).
+    def feed(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
+        """Blocks or parts of them, as (offset, bytes); one without a byte is a sign of life.
 
         Raises:
             ProtocolError: a length is impossible.
         """
-        self._data += data
-        position = 0
-        try:
-            while len(self._data) - position >= HEAD.size:
-                offset, length = HEAD.unpack_from(self._data, position)
-                if not 0 <= length <= LARGEST_BLOCK or offset < 0:
-                    raise ProtocolError(f"a block of {length} bytes at {offset}: the peer is no master")
-                end = position + HEAD.size + length
-                if len(self._data) < end:
-                    break
-                body = bytes(self._data[position + HEAD.size : end])
-                position = end
-                yield offset, body
-        finally:
-            del self._data[:position]
+        rest = memoryview(data)
+        while rest:
+            if self._lacking:
+                part, rest = rest[: self._lacking], rest[self._lacking :]
+                offset = self._offset
+                self._offset += len(part)
+                self._lacking -= len(part)
+                yield offset, part
+                continue
+            lacking = HEAD.size - len(self._head)
+            self._head += rest[:lacking]
+            rest = rest[lacking:]
+            if len(self._head) < HEAD.size:
+                return
+            offset, length = HEAD.unpack(self._head)
+            self._head = b""
+            if not 0 <= length <= LARGEST_BLOCK or offset < 0:
+                raise ProtocolError(f"a block of {length} bytes at {offset}: the peer is no master")
+            self._offset, self._lacking = offset, length
+            if not length:
+                yield offset, rest[:0]

@@ -174,7 +174,7 @@ class MasterStream(_Stream):
             at = position + _BLOCK.size
             if len(self._data) < at + size:
                 return None
-            return at + size, Block(offset, term, start, confirm, bytes(self._data[at : at + size]))
+            return at + size, Block(offset, term, start, confirm, bytes(memoryview(self._data)[at : at + size]))
         if state != HANDSHAKE:
             raise ProtocolError(f"a master says {state}, neither 1 nor 2: the peer is none")
         fields = self._unpack(_EPOCHS, position)

@@ -57,6 +57,19 @@ def test_a_copy_has_the_same_files_and_messages(master: Store, tmp_path: Path, l
     slave.close()
 
 
+def test_large_pieces_that_are_written_and_small_ones_that_are_stored_lie_side_by_side(
+    master: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verniermq.kernel.commitlog.log.LARGE_PIECE", 350)
+    slave = open_store(tmp_path / "slave")
+
+    copy(master, slave)
+
+    assert log_files(slave) == log_files(master)
+    assert bodies(slave) == bodies(master)
+    slave.close()
+
+
 def test_blocks_end_at_the_end_of_a_file(master: Store) -> None:
     assert len(master.read_block(SEGMENT - 10, 100) or b"") == 10
     assert len(master.read_block(0, 1 << 20) or b"") == SEGMENT
