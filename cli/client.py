@@ -68,6 +68,10 @@ def confirm(question: str, yes: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def print_json(row: Mapping[str, Any]) -> None:
     click.echo(json.dumps(row, ensure_ascii=False))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
 import click
 
+from verniermq.cli.client import json_option
 from verniermq.cli.options import config_options, configuration_from
-from verniermq.cli.render import render, render_effective
+from verniermq.cli.render import effective, render, render_effective
 from verniermq.cli.rocketmqconf import import_conf
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import configuration_of
@@ -21,28 +23,54 @@ def config() -> None:
     """Look at a configuration, check one, or translate one of RocketMQ."""
 
 
+file_argument = click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+
+
 @config.command()
+@file_argument
 @config_options
-def show(config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...]) -> None:
-    """Print every setting as it is in effect: file, environment and flags together. Secrets are masked."""
-    configuration = configuration_from(config_path, no_plugins, settings)
+@json_option
+def show(
+    file: Path | None, config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...], as_json: bool
+) -> None:  # fmt: skip
+    """Print every setting as it is in effect: FILE, environment and flags together. Secrets are masked."""
+    configuration = configuration_from(_one(file, config_path), no_plugins, settings)
     host = Broker(configuration).host
     host.load(configuration)
     configs = {plugin.name: plugin.config for plugin in host.active.values()}
-    click.echo(render_effective(configuration, configs), nl=False)
+    if as_json:
+        click.echo(json.dumps(effective(configuration, configs), default=str))
+    else:
+        click.echo(render_effective(configuration, configs), nl=False)
 
 
 @config.command()
+@file_argument
 @config_options
-def check(config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...]) -> None:
-    """Say whether a broker would take this configuration: settings, plugins, and the address for clients."""
-    configuration = configuration_from(config_path, no_plugins, settings)
+@json_option
+def check(
+    file: Path | None, config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...], as_json: bool
+) -> None:  # fmt: skip
+    """Say whether a broker would take this configuration: settings, plugins, and the address for clients.
+
+    Exit code 0: it would. 2: it would not, and one line says why.
+    """
+    path = _one(file, config_path)
+    configuration = configuration_from(path, no_plugins, settings)
     broker = Broker(configuration)
     broker.host.load(configuration)
-    click.echo(
-        f"{config_path or 'the defaults'}: fine; {len(broker.host.active)} plugins, "
-        f"clients would be told {broker.advertised.host} ({broker.advertised.why})"
-    )
+    plugins, advertised = list(broker.host.active), broker.advertised
+    if as_json:
+        click.echo(json.dumps({"file": str(path or ""), "plugins": plugins, "address": advertised.host}))
+    else:
+        told = f"clients would be told {advertised.host} ({advertised.why})"
+        click.echo(f"{path or 'the defaults'}: fine; {len(plugins)} plugins, {told}")
+
+
+def _one(file: Path | None, config_path: Path | None) -> Path | None:
+    if file is not None and config_path is not None:
+        raise click.UsageError("FILE and --config say the same; give one of them")
+    return file or config_path
 
 
 @config.command()

@@ -52,9 +52,10 @@ def _shown(one: ClusterContext) -> dict[str, str | bool]:
 @click.option("--tls/--no-tls", default=None, help="Speak TLS.")
 @click.option("--ca-file", help="The certificates of the authorities to believe, instead of the system's.")
 @click.option("--namespace", help="Put before every topic and group.")
+@json_option
 def add_context(
     name: str, namesrv: str | None, access_key: str | None, tls: bool | None, ca_file: str | None,
-    namespace: str | None,
+    namespace: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Add a context, or change what is said of one that is there.
 
@@ -75,7 +76,10 @@ def add_context(
     after.options()
     found.contexts[name] = after
     found.save()
-    click.echo(f"context {name} is {'changed' if before else 'added'} in {found.path}")
+    if as_json:
+        print_json({"context": name, "new": before is None, "file": str(found.path)})
+    else:
+        click.echo(f"context {name} is {'changed' if before else 'added'} in {found.path}")
 
 
 def _secret(access_key: str) -> str:
@@ -89,19 +93,24 @@ def _secret(access_key: str) -> str:
 
 @context.command("select")
 @click.argument("name")
-def select_context(name: str) -> None:
+@json_option
+def select_context(name: str, as_json: bool) -> None:
     """Use this context from now on, where nothing else is said."""
     found = Contexts.load()
     found.get(name)
     found.current = name
     found.save()
-    click.echo(f"commands are about {name} now")
+    if as_json:
+        print_json({"context": name, "current": True})
+    else:
+        click.echo(f"commands are about {name} now")
 
 
 @context.command("remove")
 @click.argument("name")
 @yes_option
-def remove_context(name: str, yes: bool) -> None:
+@json_option
+def remove_context(name: str, yes: bool, as_json: bool) -> None:
     """Forget a context, with its secret."""
     found = Contexts.load()
     found.get(name)
@@ -110,4 +119,7 @@ def remove_context(name: str, yes: bool) -> None:
     if found.current == name:
         found.current = ""
     found.save()
-    click.echo(f"context {name} is forgotten")
+    if as_json:
+        print_json({"context": name, "forgotten": True})
+    else:
+        click.echo(f"context {name} is forgotten")

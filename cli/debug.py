@@ -19,7 +19,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from verniermq.cli.client import connection, namesrv_option, run
+from verniermq.cli.client import connection, json_option, namesrv_option, run
 from verniermq.cli.inventory import take_inventory
 from verniermq.cli.options import config_options, configuration_from
 from verniermq.cli.render import render_effective
@@ -65,9 +65,10 @@ def debug() -> None:
     "--log", "logs", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A log file; its last megabyte is taken. May be repeated.",
 )  # fmt: skip
+@json_option
 def bundle(
     output: Path | None, config_path: Path | None, no_plugins: str | None, settings: tuple[str, ...], namesrv: str,
-    http: str | None, metrics: str | None, logs: tuple[Path, ...],
+    http: str | None, metrics: str | None, logs: tuple[Path, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Write versions, settings, plugins, figures of the brokers, pages and ends of logs to one zip file.
 
@@ -104,6 +105,14 @@ def bundle(
             archive.writestr("errors.json", masked(_json(errors)))
     except OSError as error:
         raise click.ClickException(f"{target} cannot be written: {error.strerror}") from None
+    if as_json:
+        missing = {name: masked(why) for name, why in errors.items()}
+        click.echo(
+            json.dumps(
+                {"file": str(target), "parts": [name for name in parts if name not in errors], "missing": missing}
+            )
+        )
+        return
     for name, why in errors.items():
         click.echo(f"{name} is not in it: {masked(why)}", err=True)
     click.echo(f"{target}: {len(parts) - len(errors)} files; read them before you give them away")

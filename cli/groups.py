@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import anyio
 import click
 
 from verniermq.cli.client import (
     confirm,
     connection,
+    counted,
     dry_run_option,
     json_option,
     namesrv_option,
@@ -19,7 +23,7 @@ from verniermq.cli.client import (
     table,
     yes_option,
 )
-from verniermq.cli.moments import Position, parse_position
+from verniermq.cli.moments import Position, kept_places, parse_position
 from verniermq.client.admin import Admin
 from verniermq.client.admin.progress import GroupProgress
 from verniermq.client.errors import ClientError
@@ -61,7 +65,7 @@ def list_groups(namesrv: str, as_json: bool, show_all: bool) -> None:
     table(["group", "members", "lag", "behind", "rate/s", "topics"], [
         [one.group, str(one.members), str(one.lag), age_text(one.behind_ms), f"{one.rate:.1f}", ", ".join(one.topics)]
         for one in found
-    ])  # fmt: skip
+    ], right=("members", "lag", "behind", "rate/s"))  # fmt: skip
     if not found:
         click.echo(f"no groups at {namesrv}; a group is there once a consumer has joined it")
 
@@ -71,23 +75,46 @@ def list_groups(namesrv: str, as_json: bool, show_all: bool) -> None:
 @namesrv_option
 @json_option
 @click.option("--topic", help="Only this topic.")
-def show_group(name: str, namesrv: str, as_json: bool, topic: str | None) -> None:
-    """Show how far GROUP is, queue by queue."""
-    found = _progress(namesrv, name)
+@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds between.")
+def show_group(name: str, namesrv: str, as_json: bool, topic: str | None, watch: bool, interval: float) -> None:
+    """Show how far GROUP is, queue by queue, and which member has each."""
+
+    async def work() -> None:
+        async with Admin(**connection(namesrv)) as admin:
+            await _must_exist(admin, name)
+            while True:
+                found, owners = await admin.group_progress(name), await admin.owners(name)
+                if watch and not as_json and sys.stdout.isatty():
+                    click.clear()
+                _show(found, owners, topic, as_json)
+                if not watch:
+                    return
+                await anyio.sleep(interval)
+
+    run(work)
+
+
+def _show(found: GroupProgress, owners: Mapping[MessageQueue, str], topic: str | None, as_json: bool) -> None:
     rows = [row for row in found.queues if topic is None or row.queue.topic == topic]
     if as_json:
-        click.echo(json.dumps({**_summary(found), "queues": [_queue(row) for row in rows]}))
+        queues = [{**_queue(row), "owner": owners.get(row.queue, "")} for row in rows]
+        click.echo(json.dumps({**_summary(found), "clients": list(found.clients), "queues": queues}))
         return
-    click.echo(f"group {name}: {found.members} members, lag {found.lag}, {_behind(found)}, {found.rate:.1f} a second")
-    for client in found.clients:
-        click.echo(f"  {client}")
-    table(["topic", "broker", "queue", "committed", "end", "lag", "last consumed"], [
+    members = counted(found.members, "member")
+    click.echo(f"group {found.group}: {members}, lag {found.lag}, {_behind(found)}, {found.rate:.1f} a second")
+    # Client ids are long: the table names their place in this list.
+    places = {client: str(number) for number, client in enumerate(found.clients, 1)}
+    for client, number in places.items():
+        click.echo(f"  {number}  {client}")
+    columns = ["topic", "broker", "queue", "committed", "end", "lag", "last consumed", *(["member"] if places else [])]
+    table(columns, [
         [
             row.queue.topic, row.queue.broker_name, str(row.queue.queue_id), str(row.committed), str(row.end),
-            str(row.lag), _time(row.last_ms),
+            str(row.lag), _time(row.last_ms), *([places.get(owners.get(row.queue, ""), "-")] if places else []),
         ]
         for row in rows
-    ])  # fmt: skip
+    ], right=("queue", "committed", "end", "lag", "member"))  # fmt: skip
 
 
 @group.command("check")
@@ -160,7 +187,7 @@ def _queue(row: Any) -> dict[str, Any]:
     "place",
     required=True,
     metavar="PLACE",
-    help="start, end, 2h (two hours ago), 2026-03-01T12:30, an offset such as 4711, or +100 and -100.",
+    help="start, end, 2h (two hours ago), 2026-03-01T12:30, an offset such as 4711, +100 and -100, or @FILE.",
 )
 @click.option("--queue", "queue_id", type=click.IntRange(0), help="Only this queue of each broker.")
 @namesrv_option
@@ -174,9 +201,16 @@ def reset_group(
 
     A time is so long ago (2h, 90s) or a date (2026-03-01T12:30); +100 skips so many messages of each queue.
 
+    @FILE is where a group was when group show --json printed it:
+
+    \b
+    verniermq group show billing --json > before.json
+    verniermq group reset billing --topic orders --to end
+    verniermq group reset billing --topic orders --to @before.json
+
     Members that run go there at once; a group without members begins there.
     """
-    to = parse_position(place)
+    to = kept_places(Path(place[1:]), topic) if place.startswith("@") else parse_position(place)
 
     async def plan() -> tuple[GroupProgress, dict[MessageQueue, tuple[int, int]]]:
         async with Admin(**connection(namesrv)) as admin:
@@ -201,14 +235,19 @@ def reset_group(
 
 
 async def _planned(
-    admin: Admin, name: str, topic: str, to: Position, queue_id: int | None
+    admin: Admin, name: str, topic: str, to: Position | Mapping[tuple[str, int], int], queue_id: int | None
 ) -> dict[MessageQueue, tuple[int, int]]:
     """Queue → where the group is and where it would go."""
     moves = {}
     for queue, progress in (await admin.progress(name, topic)).items():
         if queue_id is None or queue.queue_id == queue_id:
             before = progress.min_offset if progress.committed is None else progress.committed
-            after = await admin.offset_at(queue, to.moment) if to.moment is not None else to.offset(before)
+            if not isinstance(to, Position):
+                after = to.get((queue.broker_name, queue.queue_id), before)
+            elif to.moment is not None:
+                after = await admin.offset_at(queue, to.moment)
+            else:
+                after = to.offset(before)
             moves[queue] = before, min(max(after, progress.min_offset), progress.max_offset)
     if not moves:
         raise ClientError(f"topic {topic} has no queue {queue_id}")
@@ -222,10 +261,10 @@ def _show_moves(moves: Mapping[MessageQueue, tuple[int, int]], as_json: bool) ->
                 "broker": queue.broker_name, "queue": queue.queue_id, "from": before, "to": after,
             }))  # fmt: skip
         return
-    table(["broker", "queue", "from", "to", "messages"], [
-        [queue.broker_name, str(queue.queue_id), str(before), str(after), f"{before - after:+d}"]
+    table(["broker", "queue", "from", "to", "again or skipped"], [
+        [queue.broker_name, str(queue.queue_id), str(before), str(after), _effect(before - after)]
         for queue, (before, after) in moves.items()
-    ])  # fmt: skip
+    ], right=("queue", "from", "to", "again or skipped"))  # fmt: skip
 
 
 @group.command("clone")
@@ -303,6 +342,11 @@ def age_text(milliseconds: int) -> str:
 
 def _behind(found: GroupProgress) -> str:
     return f"{age_text(found.behind_ms)} behind" if found.behind_ms > 0 else "not behind"
+
+
+def _effect(messages: int) -> str:
+    """Of a move: what is consumed again, or skipped."""
+    return f"{messages} again" if messages > 0 else f"{-messages} skipped" if messages else "-"
 
 
 def _time(milliseconds: int) -> str:

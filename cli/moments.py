@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
+from pathlib import Path
 from time import time
 from typing import Final, Literal
 
@@ -46,8 +48,28 @@ def parse_position(text: str) -> Position:
     except ClientError:
         raise ClientError(
             f"{text!r} is no place; write start, end, 2h for two hours ago, 2026-03-01T12:30, "
-            "an offset such as 4711, or +100 and -100"
+            "an offset such as 4711, +100 and -100, or @FILE"
         ) from None
+
+
+def kept_places(file: Path, topic: str) -> dict[tuple[str, int], int]:
+    """Where a group was in a topic: broker and queue → offset, from what ``group show --json`` printed.
+
+    Raises:
+        ClientError: the file cannot be read, or says nothing of this topic.
+    """
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8"))["queues"]
+        found = {
+            (str(row["broker"]), int(row["queue"])): int(row["committed"]) for row in rows if row["topic"] == topic
+        }
+    except OSError as error:
+        raise ClientError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, LookupError) as error:
+        raise ClientError(f"{file} is not what group show --json prints: {error!r}") from None
+    if not found:
+        raise ClientError(f"{file} says nothing of topic {topic}")
+    return found
 
 
 def parse_moment(text: str) -> int:

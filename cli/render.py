@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from verniermq.kernel.config.configuration import Configuration
-from verniermq.kernel.config.fields import SECRET, Setting, settings_of
+from verniermq.kernel.config.fields import SECRET, Setting, settings_of, without_secrets
 from verniermq.kernel.config.kinds import alternatives, described, is_table, item_kind, unwrapped, value_kind
 from verniermq.kernel.config.schema import SECTIONS, PluginPlace
 from verniermq.kernel.config.toml import toml_key, toml_text, toml_value
@@ -62,6 +62,19 @@ def render_effective(configuration: Configuration, plugin_configs: Mapping[str, 
     shown: dict[str, object] = {name: getattr(configuration, name) for name in SECTIONS}
     shown |= {f"plugins.{name}": config for name, config in (plugin_configs or {}).items() if config is not None}
     return "\n".join("".join(_effective(configuration, where, config)) for where, config in shown.items())
+
+
+def effective(configuration: Configuration, plugin_configs: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """The same as values, by table: durations in seconds, sizes in bytes, secrets masked."""
+    shown: dict[str, object] = {name: getattr(configuration, name) for name in SECTIONS}
+    shown |= {f"plugins.{name}": config for name, config in plugin_configs.items() if config is not None}
+    return {
+        where: {
+            key: without_secrets(getattr(config, setting.attribute.name), setting)
+            for key, setting in settings_of(type(config)).items()
+        }
+        for where, config in shown.items()
+    }
 
 
 def _section(where: str, cls: type, about: str, defaults: object = None) -> str:

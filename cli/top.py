@@ -128,7 +128,7 @@ async def take_look(admin: Admin) -> ClusterLook:
 
     async def end(name: str) -> tuple[str, tuple[int, int]] | None:
         try:
-            queues = await admin.topic_queues(name)
+            queues = (await admin.topic_status(name)).queues
         except (NoRoute, RemotingError):
             return None  # deleted since, or its broker does not answer
         return name, (sum(row.end for row in queues), sum(row.end - row.first for row in queues))

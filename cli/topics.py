@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import Any
 
+import attrs
 import click
 
 from verniermq.cli.client import (
     confirm,
     connection,
+    counted,
     dry_run_option,
     json_option,
     namesrv_option,
@@ -19,7 +22,7 @@ from verniermq.cli.client import (
     table,
     yes_option,
 )
-from verniermq.client.admin import Admin, TopicInfo, TopicQueue
+from verniermq.client.admin import Admin, TopicInfo, TopicStatus
 from verniermq.client.errors import NoRoute
 from verniermq.kernel import is_system_topic
 from verniermq.protocol.topics import MESSAGE_TYPE
@@ -99,27 +102,90 @@ def create_topic(
 @namesrv_option
 @json_option
 def show_topic(name: str, namesrv: str, as_json: bool) -> None:
-    """Show the queues of a topic, what they hold, and which groups consume it."""
+    """Show what a topic is set to, its queues with what they hold, and how far its groups are."""
 
-    async def work() -> tuple[TopicInfo, list[TopicQueue], list[str]]:
+    async def work() -> TopicLook:
         async with Admin(**connection(namesrv)) as admin:
-            return await admin.topic(name), await admin.topic_queues(name), await admin.groups_of(name)
+            return await look_at(admin, name)
 
-    info, queues, groups = run(work)
+    found = run(work)
     if as_json:
-        rows = [
-            {"broker": row.queue.broker_name, "queue": row.queue.queue_id, "first": row.first, "end": row.end,
-             "last_ms": row.last_ms} for row in queues
-        ]  # fmt: skip
-        click.echo(json.dumps({"topic": name, "perm": info.perm, "groups": groups, "queues": rows}))
+        click.echo(json.dumps(found.as_json()))
         return
-    messages = sum(row.end - row.first for row in queues)
-    click.echo(f"topic {name}: {len(queues)} queues, {permission(info.perm)}, {messages} messages")
-    click.echo(f"groups: {', '.join(groups) or 'none'}")
-    table(["broker", "queue", "first", "end", "messages", "last stored"], [
-        [row.queue.broker_name, str(row.queue.queue_id), str(row.first), str(row.end), str(row.end - row.first),
-         _moment(row.last_ms)] for row in queues
-    ])  # fmt: skip
+    info, status = found.info, found.status
+    messages = sum(row.end - row.first for row in status.queues)
+    queues = counted(len(status.queues), "queue")
+    click.echo(
+        f"topic {name}: {queues}, {permission(info.perm)}, {counted(messages, 'message')}, {status.rate:.1f} a second"
+    )
+    for broker, settings in found.settings.items():
+        click.echo(f"  {broker}: {', '.join(f'{key} {value}' for key, value in _told(settings))}")
+    table(["broker", "queue", "first", "end", "first stored", "last stored"], [
+        [row.queue.broker_name, str(row.queue.queue_id), str(row.first), str(row.end), _moment(first_ms),
+         _moment(row.last_ms)] for row, first_ms in zip(status.queues, found.first_ms, strict=True)
+    ], right=("queue", "first", "end"))  # fmt: skip
+    if found.groups:
+        table(["group", "members", "lag"], [
+            [one.group, str(one.members), str(one.lag)] for one in found.groups
+        ], right=("members", "lag"))  # fmt: skip
+    else:
+        click.echo("no group consumes it")
+
+
+@attrs.frozen
+class TopicLook:
+    info: TopicInfo
+    status: TopicStatus
+    first_ms: list[int]
+    """Of each queue: when its first message was stored."""
+    settings: dict[str, dict[str, Any]]
+    """By broker."""
+    groups: list[TopicGroup]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.info.name, "perm": self.info.perm, "rate": round(self.status.rate, 2),
+            "settings": {broker: dict(_told(settings)) for broker, settings in self.settings.items()},
+            "groups": [attrs.asdict(one) for one in self.groups],
+            "queues": [
+                {"broker": row.queue.broker_name, "queue": row.queue.queue_id, "first": row.first, "end": row.end,
+                 "first_ms": first_ms, "last_ms": row.last_ms}
+                for row, first_ms in zip(self.status.queues, self.first_ms, strict=True)
+            ],
+        }  # fmt: skip
+
+
+@attrs.frozen
+class TopicGroup:
+    """A group that consumes a topic."""
+
+    group: str
+    members: int
+    lag: int
+
+
+async def look_at(admin: Admin, name: str) -> TopicLook:
+    """
+    Raises:
+        NoRoute: there is no such topic.
+    """
+    status = await admin.topic_status(name)
+    first_ms = [await admin.first_stored(row.queue) if row.end > row.first else 0 for row in status.queues]
+    groups = [
+        TopicGroup(group, len(await admin.members(group)), await admin.lag(group, name))
+        for group in await admin.groups_of(name)
+    ]
+    groups.sort(key=lambda one: (-one.lag, one.group))
+    return TopicLook(await admin.topic(name), status, first_ms, await admin.topic_settings(name), groups)
+
+
+def _told(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What somebody may have set: the rest of a topic's members says nothing that the queues do not."""
+    yield "read queues", str(settings.get("readQueueNums"))
+    yield "write queues", str(settings.get("writeQueueNums"))
+    yield "permission", permission(int(settings.get("perm") or 0))
+    yield "order", "yes" if settings.get("order") else "no"
+    yield from ((str(key).lstrip("+"), str(value)) for key, value in (settings.get("attributes") or {}).items())
 
 
 def _moment(milliseconds: int) -> str:

@@ -43,3 +43,15 @@ class GetConsumerConnections(Request):
 
     def touches(self, finder: Finder) -> Iterator[Access]:
         yield group_access(self.group)
+
+
+@request
+class GetRunningInfo(Request):
+    """Passed on to a consumer, with all fields that it has."""
+
+    code = RequestCode.GET_CONSUMER_RUNNING_INFO
+    group: str = text("consumerGroup")
+    client_id: str = text("clientId", default="")
+
+    def touches(self, finder: Finder) -> Iterator[Access]:
+        yield group_access(self.group, GET)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verniermq.client.admin.cluster import BrokerStatus, TopicQueue
+from verniermq.client.admin.cluster import BrokerStatus, TopicQueue, TopicStatus
 from verniermq.client.admin.definitions import DefinitionAdmin
 from verniermq.client.admin.groups import QueueProgress
 from verniermq.client.admin.messages import FOREVER, MessageAdmin
@@ -18,6 +18,7 @@ __all__ = [
     "QueueProgress",
     "TopicInfo",
     "TopicQueue",
+    "TopicStatus",
 ]
 
 

@@ -10,9 +10,11 @@ import attrs
 from verniermq.client.admin.progress import ProgressAdmin, object_pairs
 from verniermq.client.routes import MASTER
 from verniermq.kernel import MessageQueue, RemotingError, RequestCode, ResponseCode, UnexpectedAnswer
+from verniermq.kernel.requests import GetEarliestStoreTime
 from verniermq.protocol.figures import GetTopicStats, QueryGroups
 from verniermq.protocol.nameserver import SetWritePermission
 from verniermq.protocol.replicas import SwitchMaster
+from verniermq.protocol.topics import GetTopicConfig
 
 SWITCH_SECONDS: Final = 60.0
 
@@ -53,6 +55,15 @@ class TopicQueue:
     """When the last message was stored; 0 if there is none."""
 
 
+@attrs.frozen
+class TopicStatus:
+    """What the queues of a topic hold, and what comes."""
+
+    queues: tuple[TopicQueue, ...]
+    rate: float
+    """Messages in, a second, where brokers say it; Apache's do from 5.2 on."""
+
+
 class ClusterAdmin(ProgressAdmin):
     async def broker_statuses(self) -> list[BrokerStatus]:
         """Every broker that a name server knows, also those that do not answer."""
@@ -71,7 +82,7 @@ class ClusterAdmin(ProgressAdmin):
                 found.append(BrokerStatus(clusters.get(name, ""), name, broker_id, address, figures, trouble))
         return found
 
-    async def topic_queues(self, name: str) -> list[TopicQueue]:
+    async def topic_status(self, name: str) -> TopicStatus:
         """
         Raises:
             NoRoute: there is no such topic.
@@ -80,16 +91,44 @@ class ClusterAdmin(ProgressAdmin):
         wire = self._wire(name)
         route = await self._routes.fetch(wire)
         found = []
+        rate = 0.0
         for broker in route.brokers:
             address = route.address(broker)
             if address is None:
                 continue
             body = await self._api.json(address, GetTopicStats(topic=wire))
+            rate += float(body.get("topicPutTps") or 0)
             for queue, row in object_pairs(body.get("offsetTable")):
                 place = MessageQueue(wire, str(queue["brokerName"]), int(queue["queueId"]))
                 figures = (int(row.get(key) or 0) for key in ("minOffset", "maxOffset", "lastUpdateTimestamp"))
                 found.append(TopicQueue(place, *figures))
-        return sorted(found, key=lambda row: (row.queue.broker_name, row.queue.queue_id))
+        return TopicStatus(tuple(sorted(found, key=lambda row: (row.queue.broker_name, row.queue.queue_id))), rate)
+
+    async def first_stored(self, queue: MessageQueue) -> int:
+        """When the first message of a queue was stored, in milliseconds since 1970; 0 if there is none."""
+        self._ensure_running()
+        asked = GetEarliestStoreTime(topic=queue.topic, queue_id=queue.queue_id)
+        try:
+            answer = await self._api.ask(await self._address_of(queue), asked)
+        except UnexpectedAnswer:
+            return 0  # its messages have just expired
+        return max(0, answer.integer("timestamp", 0))
+
+    async def topic_settings(self, name: str) -> dict[str, dict[str, Any]]:
+        """Broker name → the settings of a topic there, by RocketMQ's names.
+
+        Raises:
+            NoRoute: there is no such topic.
+        """
+        self._ensure_running()
+        wire = self._wire(name)
+        route = await self._routes.fetch(wire)
+        found = {}
+        for broker in route.brokers:
+            address = route.address(broker)
+            if address is not None:
+                found[broker] = await self._api.json(address, GetTopicConfig(topic=wire))
+        return found
 
     async def groups_of(self, name: str) -> list[str]:
         """The groups that have offsets of a topic, or members that subscribe to it.

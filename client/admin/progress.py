@@ -11,8 +11,8 @@ import attrs
 
 from verniermq.client.admin.groups import GroupAdmin
 from verniermq.client.errors import ClientError
-from verniermq.kernel import RETRY_PREFIX, MessageQueue, ResponseCode, UnexpectedAnswer
-from verniermq.protocol.figures import GetConsumeStats
+from verniermq.kernel import RETRY_PREFIX, MessageQueue, RemotingError, ResponseCode, UnexpectedAnswer
+from verniermq.protocol.figures import GetConsumeStats, GetRunningInfo
 
 
 @attrs.frozen
@@ -81,6 +81,26 @@ class ProgressAdmin(GroupAdmin):
         queues.sort(key=lambda row: (row.queue.topic, row.queue.broker_name, row.queue.queue_id))
         return GroupProgress(group, tuple(await self.members(group)), rate, tuple(queues))
 
+    async def owners(self, group: str) -> dict[MessageQueue, str]:
+        """Queue → the client id of the member that has it, as members say; those that do not answer are left out."""
+        self._ensure_running()
+        found: dict[MessageQueue, str] = {}
+        wire = self._wire(group)
+        for address in (await self._masters()).values():
+            try:
+                members = await self._api.consumer_ids(address, wire)
+            except UnexpectedAnswer:
+                continue  # nobody of the group is connected to this broker
+            for member in members:
+                try:
+                    body = await self._api.json(address, GetRunningInfo(group=wire, client_id=member))
+                except RemotingError:
+                    continue  # it went, or is a client that cannot say
+                for table in ("mqTable", "mqPopTable"):
+                    for queue, _ in object_pairs(body.get(table)):
+                        found[_queue(queue)] = member
+        return found
+
     async def offset_at(self, queue: MessageQueue, moment: datetime | int | Literal["first", "last"]) -> int:
         """The offset in a queue at a time (``datetime`` or milliseconds), or at one of its ends."""
         self._ensure_running()
@@ -111,8 +131,12 @@ def object_pairs(table: Any) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]
 
 def _row(queue: Mapping[str, Any], row: Mapping[str, Any]) -> QueueLag:
     return QueueLag(
-        MessageQueue(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])),
+        _queue(queue),
         int(row.get("consumerOffset") or 0),
         int(row.get("brokerOffset") or 0),
         int(row.get("lastTimestamp") or 0),
     )
+
+
+def _queue(members: Mapping[str, Any]) -> MessageQueue:
+    return MessageQueue(str(members["topic"]), str(members["brokerName"]), int(members["queueId"]))

@@ -23,11 +23,10 @@ from verniermq.kernel import (
 from verniermq.plugins.admin.requests import (
     ConsumeDirectly,
     GetProducerConnections,
-    GetRunningInfo,
     QuerySubscription,
     QueryTopics,
 )
-from verniermq.protocol.figures import GetConsumerConnections, QueryGroups
+from verniermq.protocol.figures import GetConsumerConnections, GetRunningInfo, QueryGroups
 
 RELAY_TIMEOUT: Final = 10.0
 

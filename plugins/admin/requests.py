@@ -24,7 +24,13 @@ from verniermq.kernel.requests import (
     text,
     topic_access,
 )
-from verniermq.protocol.figures import GetConsumerConnections, GetConsumeStats, GetTopicStats, QueryGroups
+from verniermq.protocol.figures import (
+    GetConsumerConnections,
+    GetConsumeStats,
+    GetRunningInfo,
+    GetTopicStats,
+    QueryGroups,
+)
 from verniermq.protocol.offsets import ResetOffset
 
 
@@ -87,18 +93,6 @@ class QuerySubscription(_OfGroup):
 class GetProducerConnections(Request):
     code = RequestCode.GET_PRODUCER_CONNECTION_LIST
     group: str = text("producerGroup")
-
-    def touches(self, finder: Finder) -> Iterator[Access]:
-        yield group_access(self.group, GET)
-
-
-@request
-class GetRunningInfo(Request):
-    """Passed on to a consumer, with all fields that it has."""
-
-    code = RequestCode.GET_CONSUMER_RUNNING_INFO
-    group: str = text("consumerGroup")
-    client_id: str = text("clientId", default="")
 
     def touches(self, finder: Finder) -> Iterator[Access]:
         yield group_access(self.group, GET)

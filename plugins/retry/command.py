@@ -132,9 +132,10 @@ def export(group: str, namesrv: str, keys: tuple[str, ...], since: datetime | No
 )
 @click.option("--rate", type=click.FloatRange(min=0.001), default=100.0, show_default=True, help="Messages per second.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@json_option
 def resend(
     group: str, namesrv: str, keys: tuple[str, ...], since: datetime | None, everything: bool, topic: str,
-    to_group: bool, rate: float, dry_run: bool,
+    to_group: bool, rate: float, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Send dead letters again.
 
@@ -153,13 +154,16 @@ def resend(
         pace = Pace(rate, SystemClock())
         async with DeadLetters(_first(namesrv)) as letters:
             async for letter in _chosen(letters, group, keys, since):
-                where = target or letter.origin_topic
-                if dry_run:
-                    click.echo(f"{letter.message.offset_message_id} would go to {where}")
-                else:
+                where, letter_id, new = target or letter.origin_topic, letter.message.offset_message_id, ""
+                if not dry_run:
                     await pace.turn()
                     new = await letters.resend(letter, target)
-                    click.echo(f"{letter.message.offset_message_id} sent to {where} as {new}")
+                if as_json:
+                    click.echo(orjson.dumps({"id": letter_id, "topic": where, "sent_as": new}))
+                elif dry_run:
+                    click.echo(f"{letter_id} would go to {where}")
+                else:
+                    click.echo(f"{letter_id} sent to {where} as {new}")
                 sent += 1
         return sent
 

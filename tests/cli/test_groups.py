@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,7 +15,7 @@ from click.testing import CliRunner, Result
 from tests.client.place import Place
 from verniermq.cli import main
 from verniermq.cli.moments import Position, parse_position
-from verniermq.client import Admin
+from verniermq.client import Admin, PushConsumer, ReceivedMessage
 from verniermq.client.errors import ClientError
 
 
@@ -100,6 +102,47 @@ def test_a_reset_does_what_its_plan_said(place: Place, group: str, topic: str, t
     assert places(place, group, topic) == [after]
 
 
+def test_a_group_goes_back_to_where_it_was(place: Place, group: str, topic: str, tmp_path: Path) -> None:
+    before, other = tmp_path / "before.json", tmp_path / "other.json"
+    before.write_text(run(place, "group", "show", group, "--json").output)
+    other.write_text("{}")
+    run(place, "group", "reset", group, "--topic", topic, "--to", "end", "--yes")
+    moved = places(place, group, topic)
+    back = run(place, "group", "reset", group, "--topic", topic, "--to", f"@{before}", "--yes")
+    wrong = run(place, "group", "reset", group, "--topic", topic, "--to", f"@{other}", "--yes")
+    absent = run(place, "group", "reset", group, "--topic", topic, "--to", f"@{tmp_path}/none", "--yes")
+
+    assert (moved, back.exit_code, places(place, group, topic)) == ([5], 0, [2])
+    assert "3 again" in back.output
+    assert (wrong.exit_code, "is not what group show --json prints" in wrong.output) == (2, True)
+    assert (absent.exit_code, "cannot be read" in absent.output) == (2, True)
+
+
+async def test_a_group_is_shown_with_the_member_that_has_each_queue(place: Place, topic: str) -> None:
+    name = place.name("group")
+    consumer = PushConsumer(name, namesrv=place.namesrv, start="first")
+    consumer.subscribe(topic)
+    consumer.on_message(consumed)
+
+    async with consumer:
+        with anyio.fail_after(20):
+            while True:
+                result = await anyio.to_thread.run_sync(lambda: run(place, "group", "show", name, "--json"))
+                shown = json.loads(result.output) if result.exit_code == 0 else {"queues": []}
+                if any(row["owner"] for row in shown["queues"] if row["topic"] == topic):
+                    break
+                await anyio.sleep(0.1)
+        text = await anyio.to_thread.run_sync(lambda: run(place, "group", "show", name))
+
+    assert shown["clients"] == [row["owner"] for row in shown["queues"] if row["topic"] == topic]
+    assert "group " + name + ": 1 member," in text.output
+    assert f"  1  {shown['clients'][0]}" in text.output
+
+
+async def consumed(message: ReceivedMessage) -> None:
+    """It is done with it at once."""
+
+
 def test_nothing_is_changed_where_nobody_can_be_asked(place: Place, group: str, topic: str) -> None:
     refused = [
         run(place, "group", "reset", group, "--topic", topic, "--to", "end"),
@@ -163,8 +206,27 @@ def test_a_topic_is_shown_with_its_queues_and_groups(place: Place, group: str, t
     text = run(place, "topic", "show", topic)
 
     assert [(row["first"], row["end"]) for row in shown["queues"]] == [(0, 5)]
-    assert shown["groups"] == [group]
-    assert "1 queues, read, write, 5 messages" in text.output
+    assert shown["groups"] == [{"group": group, "members": 0, "lag": 3}]
+    assert 0 < shown["queues"][0]["first_ms"] <= shown["queues"][0]["last_ms"]
+    assert shown["settings"]["broker-a"]["write queues"] == "1"
+    assert "1 queue, read, write, 5 messages" in text.output
+
+
+def test_the_tables_of_topics_and_groups_fit_into_80_columns(
+    place: Place, group: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = [
+        run(place, "topic", "show", topic), run(place, "group", "show", group), run(place, "group", "list"),
+        run(place, "group", "reset", group, "--topic", topic, "--to", "start", "--dry-run"),
+    ]  # fmt: skip
+
+    lines = [line for result in shown for line in result.output.splitlines()]
+    rows = [line for line in lines if "broker-a  " in line]
+    assert max(map(len, lines)) <= 80
+    assert len(rows) == 3
+    # A row that is too wide is folded: its date and its time are on two lines.
+    assert [len(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", row)) for row in rows] == [2, 1, 0]
 
 
 def test_messages_are_found_by_a_key_without_an_option(place: Place, topic: str) -> None:
