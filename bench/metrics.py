@@ -2,8 +2,9 @@
 
 ``python bench/metrics.py`` gives the same bytes to two brokers in this process in turns, one with the plugin and one
 without, as ``chain.py`` does, and compares what a message takes of the processor. Then a broker process gets
-10,000 topics with a message each, on which three groups lag, and is scraped: what that takes of its processor, and the
-longest that a client had to wait for an answer meanwhile, beside what it waits for otherwise.
+10,000 topics with a message each, on which three groups lag, and is scraped: what that takes of its processor, the
+longest that its loop is held for one turn, and the longest that a client had to wait for an answer meanwhile, beside
+what it waits for otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -30,6 +32,9 @@ from verniermq.kernel.config import load
 from verniermq.testing import broker_process
 from verniermq.testing.ports import held_port
 
+LOOPWATCH = Path(__file__).parents[1] / "tests" / "campaign" / "loopwatch.py"
+WATCH = 9_199
+"""The request that it serves."""
 TOPICS = 10_000
 GROUPS = 3
 SPANS_GATHERED = 8
@@ -39,7 +44,7 @@ WARM_UP = 1200
 
 def options(port: int) -> list[str]:
     listen = ["--set=plugins.http.listen=127.0.0.1:0", f"--set=plugins.metrics.listen=127.0.0.1:{port}"]
-    return ['--set=plugins.enable=["default", "http", "metrics"]', *listen]
+    return [f'--set=plugins.enable=["default", "http", "metrics", "{LOOPWATCH}"]', *listen]
 
 
 async def costs_of_a_message(make: Callable[[int], bytes], spans: int) -> tuple[list[float], list[float]]:
@@ -119,10 +124,19 @@ async def scrapes(port: int, count: int) -> None:
         )
         click.echo(f"  CPU {min(costs) * 1000:.0f} and {statistics.median(costs) * 1000:.0f} ms")
         click.echo(f"  time {min(seconds) * 1000:.0f} and {statistics.median(seconds) * 1000:.0f} ms")
+        holds = sorted([await _held(connection, port) for _ in range(count)])
+        click.echo(f"  the loop held for one turn: {holds[0]:.1f} and {statistics.median(holds):.1f} ms of CPU")
         for what, scrapes_meanwhile in (("without a scrape", False), ("during a scrape", True)):
             worst = [await _waits(connection, port, scrapes_meanwhile) for _ in range(count)]
             click.echo(f"  longest wait for an answer {what}: {min(worst):.1f} and {statistics.median(worst):.1f} ms")
         connection.close()
+
+
+async def _held(connection: Connection, port: int) -> float:
+    """Milliseconds of its thread's processor time."""
+    await connection.request(Command.request(WATCH, {"do": "begin"}))
+    await anyio.to_thread.run_sync(scrape, port)
+    return float((await connection.request(Command.request(WATCH, {"do": "end"}))).ext["held_ms"])
 
 
 async def _waits(connection: Connection, port: int, scrapes_meanwhile: bool) -> float:

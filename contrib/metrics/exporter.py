@@ -127,8 +127,8 @@ class ExporterMetrics:
             "rocketmq_group_get_latency_by_storetime", "Milliseconds: age of the oldest not consumed.", BOTH,
             lambda: (((*self._here(), row.labels[3], row.labels[0]), row.lag_ms) for row in self._lag.rows),
         )  # fmt: skip
-        gauge("rocketmq_group_diff", "Not consumed yet.", PROGRESS, lambda: self._behind(""))
-        gauge("rocketmq_group_retrydiff", "Not tried again yet.", PROGRESS, lambda: self._behind(RETRY_PREFIX))
+        gauge("rocketmq_group_diff", "Not consumed yet.", PROGRESS, self._behind)
+        gauge("rocketmq_group_retrydiff", "Not tried again yet.", PROGRESS, self._behind_in_retries)
         gauge("rocketmq_group_dlqdiff", "Dead letters ever.", PROGRESS, self._dead)
         gauge("rocketmq_group_count", "1 for each connection.", ("caddr", "localaddr", "group"), self._connections)
         for name in _FROM_CLIENTS:
@@ -226,11 +226,14 @@ class ExporterMetrics:
         for topic, group, queues in self._broker.offsets:
             yield (*self._here(), topic, group), sum(queues.values())
 
-    def _behind(self, prefix: str) -> Iterator[Sample]:
+    def _behind(self) -> Iterator[Sample]:
         for row in self._lag.rows:
-            topic = row.labels[3]
-            if topic.startswith(RETRY_PREFIX) == bool(prefix):
+            if row.labels[1] == "false":
                 yield self._progress(row), row.lag
+
+    def _behind_in_retries(self) -> Iterator[Sample]:
+        for row in self._lag.retries:
+            yield self._progress(row), row.lag
 
     def _progress(self, row: Lag) -> tuple[str, str, str, str]:
         group, _, _, topic = row.labels

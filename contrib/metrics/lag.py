@@ -77,6 +77,9 @@ class LagTable:
     def __init__(self, broker: Context) -> None:
         self._broker = broker
         self.rows: list[Lag] = []
+        self.retries: list[Lag] = []
+        """Those of retry topics among them."""
+        self._filtered: list[Lag] = []
         self._kept: defaultdict[str, dict[str, Lag]] = defaultdict(dict)
         """By group and topic."""
         self._times: dict[tuple[str, int, int], int] = {}
@@ -85,6 +88,8 @@ class LagTable:
     def look(self) -> Iterator[None]:
         """Make the table anew, in steps."""
         rows: list[Lag] = []
+        retries: list[Lag] = []
+        filtered: list[Lag] = []
         kept: defaultdict[str, dict[str, Lag]] = defaultdict(dict)
         if len(self._times) > 2 * len(self.rows) + MOST_TIMES:
             self._times.clear()
@@ -121,7 +126,11 @@ class LagTable:
                     self._count(row, here, row.basis)
                 row.lag_ms = now - row.oldest if row.oldest else 0
                 row.queueing_ms = now - row.waiting if row.waiting else 0
-        self.rows, self._kept = rows, kept
+            if row.labels[1] == "true":
+                retries.append(row)
+            if row.is_estimated is not None:
+                filtered.append(row)
+        self.rows, self.retries, self._filtered, self._kept = rows, retries, filtered, kept
 
     def forget(self, topics: Iterable[str]) -> None:
         """Topics are deleted; others of these names begin anew."""
@@ -182,9 +191,12 @@ class LagTable:
 
     def estimated(self) -> Iterator[Sample]:
         """Of groups with a filter: whether what waits is not counted to its end."""
-        for row in self.rows:
-            if row.is_estimated is not None:
-                yield (row.labels[0], row.labels[3]), int(row.is_estimated)
+        for row in self._filtered:
+            yield (row.labels[0], row.labels[3]), int(bool(row.is_estimated))
+
+    def groups(self) -> Iterable[str]:
+        """Those that have rows. There may be ten thousands of rows: what is shown of few is not looked for in all."""
+        return self._kept
 
     def samples(self, figure: str) -> Callable[[], Iterator[Sample]]:
         """One figure of each row; there may be ten thousands of them, so nothing is called for each."""

@@ -91,9 +91,7 @@ class OwnMetrics:
 
     def _online(self) -> Iterator[Sample]:
         consumers = self._broker.clients.consumers
-        groups = dict.fromkeys([row.labels[0] for row in self._lag.rows])
-        groups.update(dict.fromkeys(consumers))
-        for group in groups:
+        for group in dict.fromkeys([*self._lag.groups(), *consumers]):
             live = consumers.get(group)
             yield (group,), 0 if live is None else len(live.members)
 

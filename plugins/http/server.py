@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -106,11 +107,13 @@ class HttpServer:
             answer = _plain(refused.status, str(refused))
         keep_alive = request is not None and request.keep_alive
         with_body = request is None or request.method != "HEAD"
+        pieces = deque(encode(answer, with_body=with_body, keep_alive=keep_alive))
+        del answer  # each piece is let go once it is written: 50 MiB in one go would hold the loop for 5 ms
         async with self._awaited(peer):
-            for piece in encode(answer, with_body=with_body, keep_alive=keep_alive):
+            while pieces:
                 if writer.transport.is_closing():
                     return False  # uvloop raises what is no OSError then
-                writer.write(piece)
+                writer.write(pieces.popleft())
                 await writer.drain()
         return keep_alive
 

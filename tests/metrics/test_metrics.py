@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -361,22 +362,18 @@ async def test_ten_thousand_topics_and_three_groups_hold_nobody_up(tmp_path: Pat
                 broker.offsets.commit(f"group{group}", f"topic{number}", 0, 5)
             broker.topics.restore(f"topic{number}", 1)
         broker.offsets.commit("group0", "topic0", 0, 0)
-        longest = await _longest_turn(broker)
+        await turns_of_a_scrape(broker)  # makes what the others keep
+        scrapes = [await turns_of_a_scrape(broker) for _ in range(5)]
         plugin = broker.host.active["metrics"].instance
-        assert len(plugin.lag.rows) >= topics * groups
-        assert longest.steps > 10
-        assert longest.in_the_middle < 0.05, "a step of the scrape held the loop"
+
+    assert len(plugin.lag.rows) >= topics * groups
+    assert all(len(turns) > 10 for turns in scrapes)
+    # What holds the loop does so in every scrape; what else the machine does is not in the best of them.
+    assert min(map(max, scrapes)) < 0.005, "a step of the scrape held the loop"
 
 
-@attrs.define
-class Longest:
-    steps: int = 0
-    in_the_middle: float = 0.0
-
-
-async def _longest_turn(broker: Broker) -> Longest:
-    """Of the processor's time between two turns that another task gets during a scrape; the median of the worst ten
-    cannot be one pause of the garbage collector."""
+async def turns_of_a_scrape(broker: Broker) -> list[float]:
+    """The processor's time between two turns that another task gets, without the garbage collector."""
     turns: list[float] = []
     ended = False
 
@@ -388,13 +385,18 @@ async def _longest_turn(broker: Broker) -> Longest:
             turns.append(now - last)
             last = now
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch)
-        page = next(page for registry in broker.registries for page in registry.pages if page.path == "/metrics")
-        await page.serve({})  # type: ignore[misc]
-        ended = True
-    worst = sorted(turns)[-10:]
-    return Longest(len(turns), worst[len(worst) // 2])
+    page = next(page for registry in broker.registries for page in registry.pages if page.path == "/metrics")
+    gc.collect()
+    gc.disable()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            answer = await page.serve({})  # type: ignore[misc]
+            ended = True
+    finally:
+        gc.enable()
+    assert answer.body
+    return turns
 
 
 async def test_of_frequent_requests_some_are_timed_for_all(tmp_path: Path) -> None:
