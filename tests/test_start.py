@@ -8,7 +8,9 @@ COLD = {
     "csv", "decimal", "difflib", "email", "hashlib", "hmac", "http", "importlib.metadata", "importlib.resources", "pdb",
     "tempfile", "unittest", "zipfile",
     "cryptography", "google.protobuf", "grpc", "numpy", "pyarrow", "pyspark",
-    "verniermq.client", "verniermq.plugins.acl", "verniermq.plugins.allocate.registry", "verniermq.testing",
+    "jinja2", "opentelemetry", "prometheus_client", "starlette", "uvicorn",
+    "verniermq.client", "verniermq.contrib.console", "verniermq.contrib.metrics", "verniermq.plugins.acl",
+    "verniermq.plugins.allocate.registry", "verniermq.plugins.http", "verniermq.testing",
 }  # fmt: skip
 """For mistakes, for secrets, for other commands, for those who ask: each is imported where it is used."""
 
