@@ -28,7 +28,7 @@ import attrs
 from verniermq.contrib.arrow import export as arrow
 from verniermq.contrib.arrow.checkpoint import ExportCheckpoint, batch_name
 from verniermq.contrib.arrow.cluster import Cluster
-from verniermq.contrib.arrow.errors import BadOption
+from verniermq.contrib.arrow.errors import BadOption, DiskFull
 from verniermq.contrib.arrow.layout import clean
 from verniermq.contrib.arrow.lock import ExportLock
 from verniermq.contrib.arrow.losses import skipped_between
@@ -63,6 +63,8 @@ CONF: Final = {
 BUSY_MACHINE: Final = "failed to connect back"
 """Spark gives the Python process of a stream ten seconds to start; on a busy machine it may need longer."""
 START_ATTEMPTS: Final = 5
+NO_SPACE: Final = "No space left on device"
+"""What Java and Python say alike of a disk that is full."""
 POLL_SECONDS: Final = 0.25
 
 
@@ -96,7 +98,21 @@ def run(export: SparkExport, progress: ExportProgress) -> int:
     Raises:
         ExportFailed: with the reason that matters.
         ExportRuns: there is one already.
+        DiskFull: the output cannot be written.
     """
+    # py4j logs what a batch raised with all its traces; the reason is told once, by who catches it.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    try:
+        return _run(export, progress)
+    except OSError as error:
+        raise DiskFull.or_else(error, export.out) from error
+    except Exception as error:
+        if NO_SPACE not in str(error):
+            raise
+        raise DiskFull(export.out, NO_SPACE) from error
+
+
+def _run(export: SparkExport, progress: ExportProgress) -> int:
     lock = ExportLock(export.local_out) if export.local_out is not None else None
     if lock is not None and export.local_out is not None:
         lock.take()
@@ -250,9 +266,9 @@ def _publish(export: SparkExport, cluster: Cluster, source: dict[str, Any], done
 
 def reason_of(text: str) -> str:
     """What went wrong, out of a text that has Java's and Python's stack traces in it."""
-    ours = re.findall(r"verniermq\.[\w.]+: (.+)", text)
-    if ours:
-        return str(ours[-1]).strip()
+    for told in (r"verniermq\.[\w.]+: (.+)", r"Caused by: (?:[\w.$]+: )*(.+)"):
+        if found := re.findall(told, text):
+            return str(found[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), "Spark gave no reason")
 
 

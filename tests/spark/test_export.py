@@ -250,6 +250,9 @@ def test_the_reason_is_found_among_stack_traces() -> None:
     text = 'Job aborted\n  File "x.py"\nverniermq.contrib.arrow.errors.DataLost: offsets 0 to 5 are lost\n\tat x'
 
     assert reason_of(text) == "offsets 0 to 5 are lost"
+    assert reason_of(
+        "Return Message: Traceback\n at x\nCaused by: a.B: in c\n at y\nCaused by: a.B$C: it is full\n at z"
+    ) == ("it is full")
     assert reason_of("\n something else\n at x") == "something else"
     assert reason_of("") == "Spark gave no reason"
 
