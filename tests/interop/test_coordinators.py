@@ -16,6 +16,7 @@ import pytest
 
 from .apache import mqadmin
 from .controller import ApacheController
+from .hastatus import ha_status, is_led
 from .processes import LOOPBACK, ServerProcess, free_ports
 from .secured import secured_etcd
 from .test_failover import SCRIPT as ETCD
@@ -80,8 +81,7 @@ class Pair:
     def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE
         while True:
-            told = self.run("ha", "status", "--json")
-            status = json.loads(told.splitlines()[0]) if told else {"term": 0, "master": 0, "replicas": []}
+            status = ha_status(self.namesrv)
             if condition(status):
                 found: dict[str, Any] = status
                 return found
@@ -109,10 +109,6 @@ def running_pair(folder: Path, coordinator: str, enable: str = "") -> Iterator[P
 
 def both_in_sync(status: dict[str, Any]) -> bool:
     return [one["inSync"] for one in status["replicas"]] == [True, True] and is_led(status)
-
-
-def is_led(status: dict[str, Any]) -> bool:
-    return any(one["role"] == "master" and one["replica"] == status["master"] for one in status["replicas"])
 
 
 def check_pair(pair: Pair) -> dict[str, Any]:

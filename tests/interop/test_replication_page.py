@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.interop.hastatus import ha_status, is_led
 from tests.interop.test_failover import installed  # noqa: F401 - it installs etcd, by itself
 
 PAGE = Path(__file__).parents[2] / "docs" / "replication.md"
@@ -50,16 +50,9 @@ class Machine:
             raise RuntimeError(f"{line}: {result.stdout}{result.stderr}{(self.folder / 'log').read_text()[-3000:]}")
         return result.stdout
 
-    def status(self) -> dict[str, Any]:
-        try:
-            lines = self.run(f"verniermq ha status --json --namesrv {NAMESRV}").splitlines()
-        except RuntimeError:
-            return {"master": 0, "replicas": []}
-        return json.loads(lines[0]) if lines else {"master": 0, "replicas": []}
-
     def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE
-        while not condition(status := self.status()):
+        while not condition(status := ha_status(NAMESRV)):
             assert time.monotonic() < deadline, f"{status}\n{(self.folder / 'log').read_text()[-3000:]}"
             time.sleep(0.3)
         return status
@@ -79,10 +72,6 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def all_in_sync(status: dict[str, Any]) -> bool:
     replicas = status["replicas"]
     return len(replicas) == 3 and all(one["inSync"] for one in replicas) and is_led(status)
-
-
-def is_led(status: dict[str, Any]) -> bool:
-    return any(one["role"] == "master" for one in status["replicas"])
 
 
 def test_one_broker_becomes_three_and_loses_nothing_when_its_master_is_killed(machine: Machine) -> None:
