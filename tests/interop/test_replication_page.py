@@ -15,17 +15,21 @@ import attrs
 import pytest
 
 from tests.interop.hastatus import ha_status, is_led
+from tests.interop.processes import free_ports
 from tests.interop.test_failover import installed  # noqa: F401 - it installs etcd, by itself
 
 PAGE = Path(__file__).parents[2] / "docs" / "replication.md"
-NAMESRV = "127.0.0.1:29876"
+PORTS = {port: str(free_ports(1, -2)) for port in ("22379", "29876", "21911", "21921", "21931")}
+"""Those of the page, which somebody may be trying, and those that the test takes in their place."""
+NAMESRV = f"127.0.0.1:{PORTS['29876']}"
 PATIENCE = 120.0
 
 pytestmark = pytest.mark.timeout(600)
 
 
 def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    text = re.sub("|".join(PORTS), lambda found: PORTS[found[0]], PAGE.read_text())
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def words(line: str) -> list[str]:
@@ -77,8 +81,8 @@ def all_in_sync(status: dict[str, Any]) -> bool:
 def test_one_broker_becomes_three_and_loses_nothing_when_its_master_is_killed(machine: Machine) -> None:
     etcd, namesrv, brokers, trying = (block.strip() for block in blocks("sh"))
     (settings,) = blocks("toml")
-    for number, port in ((1, 21911), (2, 21921), (3, 21931)):
-        text = settings.replace("21911", str(port)).replace("store-1", f"store-{number}")
+    for number, port in ((1, "21911"), (2, "21921"), (3, "21931")):
+        text = settings.replace(PORTS["21911"], PORTS[port]).replace("store-1", f"store-{number}")
         (machine.folder / f"replica-{number}.toml").write_text(text.replace("replica = 1", f"replica = {number}"))
     status, send, switch = trying.splitlines()
 
