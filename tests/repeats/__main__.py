@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,7 +102,10 @@ def _session(file: str, left: list[tuple[str, int, float]]) -> Session:
 
 
 def run(one: Session) -> dict[str, dict[str, Any]]:
-    """Run a session in a process of its own; test → what became of it, summed up over its parameters."""
+    """Run a session in a process of its own; test → what became of it, summed up over its parameters.
+
+    A session that somebody ended says nothing; one whose process crashed says that its tests failed.
+    """
     nodes = [f"{ROOT / one.file}::{test.replace('.', '::')}" for test in one.tests]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
@@ -112,11 +116,14 @@ def run(one: Session) -> dict[str, dict[str, Any]]:
                 timeout=SESSION_LIMIT, env={**os.environ, "REPEATS_TIMES": str(one.times)}, check=False,
             )  # fmt: skip
             output, cases = ended.stdout, list(xml.parse(report).iter("testcase")) if report.exists() else []
+            is_told_to_end = -ended.returncode in (signal.SIGTERM, signal.SIGINT)
         except subprocess.TimeoutExpired as error:
-            output, cases = str(error), []
+            output, cases, is_told_to_end = str(error), [], False
     if any(case.find("failure") is not None or case.find("error") is not None for case in cases) or not cases:
         click.echo(output[-20000:])
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+    if is_told_to_end:
+        return {test: {"runs": 0, "failed": 0, "seconds": 0.0, "commit": commit} for test in one.tests}
     return {test: {**_summed(test, cases, one.times), "commit": commit} for test in one.tests}
 
 

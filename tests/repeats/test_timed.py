@@ -95,6 +95,14 @@ def test_a_session_says_how_often_a_test_ran_and_which_failed() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("test", "failed"), [("test_crashing", 2), ("test_ended", 0)])
+def test_a_session_that_somebody_ended_says_nothing_and_one_that_crashed_failed(test: str, failed: int) -> None:
+    folder = Path(timed.__file__).parent.relative_to(timed.ROOT).as_posix()
+    found = repeats.run(repeats.Session(f"{folder}/failing.py", (test,), 2, 0))
+
+    assert (found[test]["runs"], found[test]["failed"]) == (0, failed)
+
+
 def test_runs_add_up_and_a_test_that_changed_begins_anew(tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     for _ in range(2):
