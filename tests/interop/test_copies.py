@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from verniermq.cli import main
 
 from .apache import ApacheBroker
 from .processes import free_ports
@@ -63,6 +66,14 @@ def send(namesrv: str, count: int) -> list[str]:
         ]
 
 
+def printed(namesrv: str) -> list[str]:
+    """The numbers of all messages that a broker has."""
+    command = ["tail", "copied", "--from-start", "--no-wait", "--namesrv", namesrv, "--format", "{body}"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    return [line[:5] for line in result.stdout.splitlines()]
+
+
 def ours(folder: Path, namesrv: str, role: str, broker_id: int) -> VernierMQBroker:
     folder.mkdir()
     config = folder / "broker.toml"
@@ -91,6 +102,15 @@ def test_our_slave_follows_apaches_master(tmp_path: Path, version: str) -> None:
         until(lambda: send(apache.namesrv, 1) == ["SEND_OK"], "our slave does not come back")
         until(lambda: equal(apache.store, slave.store), "the logs differ after a restart")
         assert len(log_files(slave.store)) > 2
+        slave.stop()
+
+    # What was a slave of Apache's is a store that Apache's broker opens by itself.
+    (tmp_path / "alone").mkdir()
+    with ApacheBroker(tmp_path / "alone", slave.store, APACHE, version=version) as alone:
+        bodies = printed(alone.namesrv)
+        assert set(bodies) == {f"{number:05d}" for number in range(300)}
+        assert len(bodies) >= 302  # a send before the slave was there is answered otherwise, and repeated
+        assert send(alone.namesrv, 1) == ["SEND_OK"]
 
 
 @pytest.mark.parametrize("version", [SERVER, OLD_SERVER])
