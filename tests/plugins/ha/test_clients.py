@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from tests.kernel.pulling import until
 from tests.plugins.ha.pairs import ENABLED, SMALL, running_master, running_slave
+from tests.plugins.ha.replicas import failover, running_replicas
 from verniermq.client import Message, Producer, PushConsumer, ReceivedMessage, SendResult, SendStatus
 from verniermq.client.admin import Admin
-from verniermq.client.errors import NotWritable
+from verniermq.client.errors import NotWritable, SendFailed
 from verniermq.kernel import Broker, SystemClock, TopicConfig, VernierMQError
 from verniermq.plugins.namesrv.routes import LiveBroker
 from verniermq.plugins.namesrv.server import NameServer
@@ -250,51 +251,92 @@ async def test_consumers_go_on_at_the_slave_and_come_back_to_the_master(tmp_path
             assert list(dict.fromkeys(got)) == [b"1", b"2", b"3", b"4"]
 
 
-async def test_ordered_consumers_keep_the_order_over_a_switch(tmp_path: Path) -> None:
-    """Two members of a group, two queues; a slave's store becomes the master while they consume."""
+async def until_sent(send: Callable[[], Awaitable[object]]) -> None:
+    """A send to one queue fails when its broker is gone, and whoever sends tries again."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            try:
+                await send()
+                return
+            except SendFailed:
+                await anyio.sleep(0.05)
+
+
+async def check_order(namesrv: str, switch: Callable[[], Awaitable[None]]) -> None:
+    """Two members of a group consume two queues in order while another master comes."""
+    handled: dict[int, list[int]] = {0: [], 1: []}
+    busy: set[int] = set()
+    overlaps: list[int] = []
+
+    def consumer(name: str) -> PushConsumer:
+        made = PushConsumer("g", namesrv=namesrv, start="first", orderly=True, instance=name)
+        made.subscribe("orders")
+
+        @made.on_message
+        async def take(message: ReceivedMessage) -> None:
+            queue = message.queue.queue_id
+            if queue in busy:
+                overlaps.append(queue)
+            busy.add(queue)
+            await anyio.sleep(0.002)
+            busy.discard(queue)
+            handled[queue].append(int(message.body))
+
+        return made
+
+    async with Producer("p", namesrv=namesrv) as producer:
+        await producer._routes.get("orders")
+        queues = producer._routes.known("orders").writable  # type: ignore[union-attr]
+
+        async def send(first: int, last: int) -> None:
+            for number in range(first, last):
+                for queue in queues:
+                    message = Message("orders", b"%d" % number)
+                    await until_sent(lambda message=message, queue=queue: producer.send(message, queue=queue))  # type: ignore[misc]
+
+        async with consumer("one") as one, consumer("two") as two:
+            await until(lambda: len(one.assignment) == 1 and len(two.assignment) == 1)
+            await send(0, 50)
+            await switch()
+            await send(50, 100)
+            await until(lambda: all(99 in numbers for numbers in handled.values()))
+
+    assert overlaps == []
+    for numbers in handled.values():
+        assert list(dict.fromkeys(numbers)) == list(range(100))
+
+
+async def test_ordered_consumers_keep_the_order_when_a_slaves_store_becomes_the_master(tmp_path: Path) -> None:
     async with pair(tmp_path) as brokers:
         master = await brokers.start_master("a")
         slave = await brokers.start_slave("b")
         await make_topic(brokers, queues=2)
-        handled: dict[int, list[int]] = {0: [], 1: []}
-        busy: set[int] = set()
-        overlaps: list[int] = []
 
-        def consumer(name: str) -> PushConsumer:
-            made = PushConsumer("g", namesrv=brokers.namesrv, start="first", orderly=True, instance=name)
-            made.subscribe("orders")
+        async def switch() -> None:
+            await until(lambda: slave.store.end == master.store.end and slave.topics.find("orders") is not None)
+            await brokers.stop("a")
+            await brokers.stop("b")
+            await brokers.start_master("b")
 
-            @made.on_message
-            async def take(message: ReceivedMessage) -> None:
-                queue = message.queue.queue_id
-                if queue in busy:
-                    overlaps.append(queue)
-                busy.add(queue)
-                await anyio.sleep(0.002)
-                busy.discard(queue)
-                handled[queue].append(int(message.body))
+        await check_order(brokers.namesrv, switch)
 
-            return made
 
-        async with Producer("p", namesrv=brokers.namesrv) as producer:
-            await producer._routes.get("orders")
-            queues = producer._routes.known("orders").writable  # type: ignore[union-attr]
+@pytest.mark.parametrize("planned", [True, False], ids=["planned", "the master is gone"])
+async def test_ordered_consumers_keep_the_order_over_an_election(tmp_path: Path, planned: bool) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2, 3)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        table = replicas.names.host.active["namesrv"].instance.embedded.table
+        replicas.brokers[first].topics.for_send("orders", "TBW102", 2, "127.0.0.1")
+        await until(lambda: table.route("orders") is not None)
+        second = next(number for number in replicas.brokers if number != first)
 
-            async def send(first: int, last: int) -> None:
-                for number in range(first, last):
-                    for queue in queues:
-                        await producer.send(Message("orders", b"%d" % number), queue=queue, timeout=PATIENCE)
+        async def switch() -> None:
+            if planned:
+                await failover(replicas.brokers[first]).switch(second)
+            else:
+                await replicas.stop(first)
 
-            async with consumer("one") as one, consumer("two") as two:
-                await until(lambda: len(one.assignment) == 1 and len(two.assignment) == 1)
-                await send(0, 50)
-                await until(lambda: slave.store.end == master.store.end and slave.topics.find("orders") is not None)
-                await brokers.stop("a")
-                await brokers.stop("b")
-                await brokers.start_master("b")
-                await send(50, 100)
-                await until(lambda: all(99 in numbers for numbers in handled.values()))
-
-        assert overlaps == []
-        for numbers in handled.values():
-            assert list(dict.fromkeys(numbers)) == list(range(100))
+        await check_order(replicas.namesrv, switch)
+        assert await replicas.master() != first

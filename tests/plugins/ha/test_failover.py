@@ -350,6 +350,18 @@ async def test_a_store_of_another_replica_is_refused(tmp_path: Path) -> None:
         incarnation(tmp_path, 1)
 
 
+async def test_a_replica_with_files_of_another_size_is_refused_with_both_numbers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_replicas(tmp_path) as replicas:
+        await replicas.start(1, 2)
+        replicas.settings["store__segment_size"] = "128KiB"
+        await replicas.start(3)
+        assert await replicas.master(1, 2)
+        await until(lambda: "its log's files have 131072 bytes (segment_size), ours 65536" in caplog.text)
+        await until(lambda: replicas.in_sync() == [1, 2])
+
+
 async def test_no_send_fails_while_the_master_is_switched(tmp_path: Path) -> None:
     async with running_replicas(tmp_path) as replicas:
         await replicas.start(1, 2, 3)
