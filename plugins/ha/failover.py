@@ -299,6 +299,7 @@ class Failover:
         except RequestRefused as error:
             logger.warning("this master stops without a successor: %s", error)
             return
+        self.members.stands = False
         logger.warning("replica %d is the master now; sends are forwarded for %g s", to, self._config.switch_grace)
         await self._broker.clock.sleep(self._config.switch_grace)
 

@@ -61,6 +61,8 @@ class Members:
         self.trouble = "not asked yet"
         """Why the coordinator cannot be asked; empty if it can."""
         self.epochs: Epochs = ()
+        self.stands = True
+        """Whether it may become the master by itself; one that is about to stop would be a master for a moment only."""
         self.ha_address = ""
         self._table_end = 0
         self.on_role: Callable[[], None] = lambda: None
@@ -191,7 +193,8 @@ class Members:
         elif self._is_appointed(state):
             await self._lead(tasks, state, snapshot.revision)
         elif self._master_is_gone(state, snapshot):
-            await self._stand(tasks, state)
+            if self.stands:
+                await self._stand(tasks, state)
         else:
             await self._follow(tasks, state, snapshot)
 

@@ -42,6 +42,8 @@ from verniermq.testing import running_broker
 pytestmark = pytest.mark.anyio
 
 OK = SendStatus.SEND_OK
+CALM = {"plugins__ha__switch_grace": "1s", "plugins__ha__ttl": "20s", "plugins__ha__timeout": "20s"}
+"""A machine that stalls for seconds is not what is tested: then a send is rightly answered that it may be lost."""
 
 
 async def send(replicas: Replicas, *numbers: int) -> list[SendStatus]:
@@ -525,7 +527,7 @@ async def test_delayed_messages_and_transactions_survive_a_new_master(tmp_path: 
 
 
 async def test_a_master_that_is_asked_to_stop_hands_over_first(tmp_path: Path) -> None:
-    async with running_replicas(tmp_path, plugins__ha__switch_grace="1s") as replicas:
+    async with running_replicas(tmp_path, **CALM) as replicas:
         await replicas.start(1, 2, 3)
         first = await replicas.master()
         await replicas.all_in_sync()
@@ -551,6 +553,21 @@ async def test_a_master_that_is_asked_to_stop_hands_over_first(tmp_path: Path) -
         assert second != first
         await replicas.brokers[first].leave()  # a slave has nothing to hand over
         assert await replicas.master() == second
+
+
+async def test_a_master_that_is_about_to_stop_does_not_stand_again(tmp_path: Path) -> None:
+    async with running_replicas(tmp_path, plugins__ha__switch_grace="0s") as replicas:
+        await replicas.start(1, 2, 3)
+        first = await replicas.master()
+        await replicas.all_in_sync()
+        await replicas.brokers[first].leave()
+        second = await replicas.master()
+        await replicas.all_in_sync()
+
+        await replicas.stop(second)
+
+        assert await replicas.master() not in (first, second)
+        assert failover(replicas.brokers[first]).members._last_led == 1
 
 
 async def test_a_send_that_waited_before_its_append_is_forwarded_too(tmp_path: Path) -> None:
@@ -634,7 +651,7 @@ async def test_a_second_signal_ends_the_grace_at_once(tmp_path: Path) -> None:
 
 
 async def test_the_drain_of_a_master_makes_another_one(tmp_path: Path) -> None:
-    async with running_replicas(tmp_path, plugins__ha__switch_grace="1s") as replicas:
+    async with running_replicas(tmp_path, **CALM) as replicas:
         await replicas.start(1, 2, 3)
         first = await replicas.master()
         await replicas.all_in_sync()
