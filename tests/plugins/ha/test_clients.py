@@ -19,7 +19,7 @@ from tests.plugins.ha.pairs import ENABLED, SMALL, running_master, running_slave
 from tests.plugins.ha.replicas import failover, running_replicas
 from verniermq.client import Message, Producer, PushConsumer, ReceivedMessage, SendResult, SendStatus
 from verniermq.client.admin import Admin
-from verniermq.client.errors import NotWritable, SendFailed
+from verniermq.client.errors import NotWritable
 from verniermq.kernel import Broker, SystemClock, TopicConfig, VernierMQError
 from verniermq.plugins.namesrv.routes import LiveBroker
 from verniermq.plugins.namesrv.server import NameServer
@@ -258,7 +258,7 @@ async def until_sent(send: Callable[[], Awaitable[object]]) -> None:
             try:
                 await send()
                 return
-            except SendFailed:
+            except VernierMQError:
                 await anyio.sleep(0.05)
 
 
@@ -323,7 +323,7 @@ async def test_ordered_consumers_keep_the_order_when_a_slaves_store_becomes_the_
 
 @pytest.mark.parametrize("planned", [True, False], ids=["planned", "the master is gone"])
 async def test_ordered_consumers_keep_the_order_over_an_election(tmp_path: Path, planned: bool) -> None:
-    async with running_replicas(tmp_path) as replicas:
+    async with running_replicas(tmp_path, plugins__ha__ttl="20s") as replicas:
         await replicas.start(1, 2, 3)
         first = await replicas.master()
         await replicas.all_in_sync()
