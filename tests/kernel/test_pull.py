@@ -183,8 +183,12 @@ async def test_tags_choose_the_messages(expression: str, found: list[bytes]) -> 
         assert bodies(await pull(client, subscription=expression)) == found
 
 
-async def heartbeat(client: Peer, expression: str = "red", kind: str = "TAG", **consumer: Any) -> None:
-    subscription = {"topic": "orders", "subString": expression, "expressionType": kind, "subVersion": 10}
+async def heartbeat(
+    client: Peer, expression: str = "red", kind: str = "TAG", subscription_version: int = 10, **consumer: Any
+) -> None:
+    subscription = {
+        "topic": "orders", "subString": expression, "expressionType": kind, "subVersion": subscription_version
+    }  # fmt: skip
     group = {"groupName": "readers", "messageModel": "CLUSTERING", "subscriptionDataSet": [subscription], **consumer}
     await client.ask_well(RequestCode.HEART_BEAT, orjson.dumps({"clientID": "me", "consumerDataSet": [group]}))
 
@@ -196,14 +200,26 @@ async def test_without_a_subscription_of_its_own_a_pull_uses_the_heartbeat_s() -
         early = await pull(client, sysFlag=0, subVersion=10)
         await heartbeat(client)
         right = await pull(client, sysFlag=0, subVersion=10)
-        newer = await pull(client, sysFlag=0, subVersion=11)
         broker.topics.put(TopicConfig("other"))
         other = await pull(client, "other", sysFlag=0, subVersion=10)
 
     assert early.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
     assert bodies(right) == [b"red"]
-    assert newer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
     assert other.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+async def test_a_newer_subscription_than_the_heartbeat_s_reads_everything_if_it_is_for_tags() -> None:
+    async with running_broker() as broker, peer(broker.address) as client:
+        await client.sent("orders", b"red", TAGS="red")
+        await client.sent("orders", b"blue", TAGS="blue")
+        await heartbeat(client)
+        newer = await pull(client, sysFlag=0, subVersion=11)
+        other_kind = await pull(client, sysFlag=0, subVersion=11, expressionType="SQL92")
+        await heartbeat(client, "number > 1", kind="SQL92", subscription_version=12)
+        newer_condition = await pull(client, sysFlag=0, subVersion=13, expressionType="SQL92")
+
+    assert bodies(newer) == [b"red", b"blue"]
+    assert other_kind.code == newer_condition.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
 
 
 async def test_a_bad_expression_of_a_heartbeat_is_told_to_each_pull() -> None:
