@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import orjson
 
@@ -12,6 +12,9 @@ from verniermq.kernel.remoting import Command
 
 BATCH = 320
 SEND = 310
+ANY = (30, 34, 999)
+TIMELESS = (31, 34, 999)
+"""Requests that are answered the same wherever a turn of the loop ends: 30 asks for the newest dispatched message."""
 TOPICS = ("orders", "bills", "t.1")
 
 
@@ -111,7 +114,9 @@ def frame(
     return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
 
 
-def mixed(seed: int, count: int, *, plain: float = 0.6, binary: float = 0.25) -> Iterator[bytes]:
+def mixed(
+    seed: int, count: int, *, plain: float = 0.6, binary: float = 0.25, other_codes: Sequence[int] = ANY
+) -> Iterator[bytes]:
     """So many frames: such a share of them plain, the others odd or refused; such a share with a binary header."""
     chance = random.Random(seed)
     for number in range(0, count * 64, 64):
@@ -142,7 +147,7 @@ def mixed(seed: int, count: int, *, plain: float = 0.6, binary: float = 0.25) ->
             damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
             yield frame(number, BATCH, text, bytes(damaged), chance, binary=binary)
         else:
-            yield Command(chance.choice([30, 34, 999]), number, 0, {"topic": "orders", "queueId": "1"}).encode()
+            yield Command(chance.choice(other_codes), number, 0, {"topic": "orders", "queueId": "1"}).encode()
 
 
 def in_chunks(frames: Iterator[bytes], seed: int) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.kernel import frames
-from tests.kernel.twins import Twin, take_plain_way, twin
+from tests.kernel.twins import Twin, hasty, standing_still, take_plain_way, twin
 from verniermq.kernel.accel import lane
 from verniermq.kernel.remoting import Command, Connection, Handler
 
@@ -60,12 +60,12 @@ async def meet(one: Twin) -> None:
 
 
 async def outcome(
-    folder: Path, patch: pytest.MonkeyPatch, chunks: Iterator[bytes], *, compiled: bool
+    folder: Path, patch: pytest.MonkeyPatch, chunks: Iterator[bytes], *, compiled: bool, **clock: Callable[[], float]
 ) -> tuple[list[bytes], dict[str, bytes], float]:
     """What is answered to each chunk, what is left behind, and how much of it the lane served."""
     if not compiled:
         take_plain_way(patch)
-    async with twin(folder, patch) as one:
+    async with twin(folder, patch, **clock) as one:
         assert (one.broker._lane is not None) == compiled
         counting = Counting(one) if compiled else None
         await meet(one)
@@ -93,6 +93,21 @@ async def test_a_stream_of_sends_leaves_the_same_on_both_ways(
     for name, data in left.items():
         assert data == plain_left[name], name
     assert share > (0.3 if plain > 0.9 else 0.01)
+
+
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=compiled_only), False])
+async def test_turns_that_end_anywhere_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    found = []
+    for number, clock in enumerate([standing_still, hasty(1), hasty(2)]):
+        with monkeypatch.context() as patch:
+            chunks = frames.in_chunks(frames.mixed(5, 300, other_codes=frames.TIMELESS), 5)
+            found.append(
+                await outcome(tmp_path / str(number), patch, chunks, compiled=compiled, turn_clock=clock)
+            )  # fmt: skip
+
+    assert [(answers, left) for answers, left, _ in found[1:]] == [found[0][:2]] * 2
 
 
 def plain_send(number: int) -> bytes:

@@ -1,13 +1,14 @@
 """Brokers that are given the same bytes, to see that two paths through the code leave the same behind.
 
-Time stands still, and what a broker would draw at random is counted, so that all that differs is the path.
+Time stands still, also for turns of the loop, which end early when they take long. What a broker would draw at random
+is counted, so that all that differs is the path.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from verniermq.kernel.broker import Broker
 from verniermq.kernel.handlers import send
 from verniermq.kernel.message import pack_host
 from verniermq.kernel.remoting import Connection
+from verniermq.kernel.remoting.turn import SECONDS_PER_TURN
 from verniermq.plugins.query import indexfile, keys
 from verniermq.testing import ManualClock, running_broker
 
@@ -93,12 +95,20 @@ class Twin:
         self.connection.data_received(data)
         self.connection._turn.end()
         self.broker.store.dispatch()
-        while self.connection.tasks or self.connection._requests:
+        while self._is_busy:
             await anyio.lowlevel.checkpoint()
         self.connection.flush()
         answer = b"".join(self._socket.written)
         self._socket.written.clear()
         return answer
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether something of what was given is still to be decoded, served or ended, in this turn or a later one."""
+        connection, turn = self.connection, self.connection._turn
+        if connection.tasks or turn._left or turn._waiting:
+            return True
+        return not connection.closed and bool(connection._requests or connection._left)
 
     def close(self) -> None:
         self._socket.close()
@@ -132,9 +142,28 @@ def _cut(store: Any, start: int) -> bytes:
     return bytes(piece)
 
 
+def standing_still() -> float:
+    return 0.0
+
+
+def hasty(seed: int) -> Callable[[], float]:
+    """A clock by which turns of the loop end anywhere, as they do on a busy machine."""
+    chance = random.Random(seed)
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += chance.choice([0, 0, 0, 0, 2 * SECONDS_PER_TURN])
+        return now
+
+    return clock
+
+
 @asynccontextmanager
-async def twin(folder: Path, patch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[Twin]:
-    """A broker that draws nothing at random, with a small key index."""
+async def twin(
+    folder: Path, patch: pytest.MonkeyPatch, *, turn_clock: Callable[[], float] = standing_still, **settings: Any
+) -> AsyncIterator[Twin]:
+    """A broker that draws nothing at random, with a small key index. Its turns take as long as ``turn_clock`` says."""
     numbers = itertools.count()
     patch.setattr(send, "unique_key", lambda: f"{next(numbers):032X}")
     patch.setattr(send, "random", random.Random(7))
@@ -148,6 +177,7 @@ async def twin(folder: Path, patch: pytest.MonkeyPatch, **settings: Any) -> Asyn
     async with running_broker(folder, clock=ManualClock(), **chosen) as broker:
         broker.store.store_host = HOST
         one = Twin(broker, folder)
+        one.connection._turn.clock = turn_clock  # the one of all connections
         try:
             yield one
         finally:
