@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from verniermq.kernel import format_duration
+from verniermq.protocol.versions import version_name
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
@@ -24,7 +25,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "count": count, "rate": rate, "moment": moment, "ago": ago, "size": size, "part": part, "percent": percent,
-        "noun": noun,
+        "noun": noun, "version": version,
     }  # fmt: skip
     made.globals |= {"static": static_name, "with_query": with_query}
     return made
@@ -73,6 +74,11 @@ def size(number: float) -> str:
 
 def percent(ratio: float) -> str:
     return f"{ratio * 100:.0f} %"
+
+
+def version(number: int | None) -> str:
+    """Of a client, by the number that it sends."""
+    return "–" if number is None else version_name(number)
 
 
 def part(name: str) -> str:

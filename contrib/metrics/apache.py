@@ -16,25 +16,14 @@ from verniermq.contrib.metrics.lag import LagTable
 from verniermq.contrib.metrics.requests import Requests
 from verniermq.contrib.metrics.traffic import Traffic
 from verniermq.kernel import Connection, Context, Member, Registry, Sample
+from verniermq.protocol.versions import version_name
 
 PROCESSORS: Final = (
     "ack", "admin", "async_put", "client_manager", "consumer_manager", "heartbeat", "lite_pull", "pull",
     "query_message", "reply", "send", "transaction",
 )  # fmt: skip
-FIRST_RELEASE: Final = 212
-"""The number of version 4.0.0's snapshots on the wire; from there on, each version has two, the second the release."""
-
 IN_LABELS: Final = ("is_system", "message_type", "topic")
 OUT_LABELS: Final = ("consumer_group", "is_system", "topic")
-
-
-def version_label(number: int) -> str:
-    """``479`` as ``v5_3_3`` (RocketMQ: ``MQVersion``)."""
-    if number < FIRST_RELEASE:
-        return f"v{number}"
-    version, is_release = divmod(number - FIRST_RELEASE, 2)
-    major, rest = divmod(version, 100)
-    return f"v{major + 4}_{rest // 10}_{rest % 10}{'' if is_release else '_snapshot'}"
 
 
 class ApacheMetrics:
@@ -199,4 +188,4 @@ class ApacheMetrics:
 
 
 def _kinds(members: Iterable[Member]) -> Counter[tuple[str, str]]:
-    return Counter((member.language.lower(), version_label(member.version)) for member in members)
+    return Counter((member.language.lower(), version_name(member.version).lower()) for member in members)

@@ -19,6 +19,7 @@ from verniermq.contrib.console.pages import VIEWS
 from verniermq.contrib.console.pages.overview import LOOKED_AT
 from verniermq.kernel import Broker, Message
 from verniermq.kernel.tables.groups import GroupConfig
+from verniermq.protocol.versions import version_name
 
 pytestmark = pytest.mark.anyio
 
@@ -96,11 +97,13 @@ async def test_a_group_shows_where_it_is_and_who_its_members_are(console: Watche
         await consume(client, "billing", "orders", 1)
         data = await somebody.json("/groups/billing.json")
         waiting = await somebody.json("/groups/billing.json?waiting=1")
+        page = (await somebody.get("/groups/billing")).text
 
     assert [(row["topic"], row["committed"], row["end"], row["lag"]) for row in data["queues"]] == [("orders", 1, 3, 2)]
     assert data["lag"] == 2
     assert waiting["queues"] == data["queues"]
     assert [row["client"] for row in data["members"]] == ["127.0.0.1@test"]
+    assert version_name(data["members"][0]["version"]) in page
     assert data["subscriptions"] == {"orders": "*"}
 
 

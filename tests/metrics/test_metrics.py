@@ -20,10 +20,10 @@ from tests.metrics.names import APACHE, EXPORTER
 from tests.plugins.peer import Peer, peer
 from tests.plugins.watching import look
 from verniermq.client import Producer, PullConsumer, TransactionProducer, TransactionState
-from verniermq.contrib.metrics.apache import version_label
 from verniermq.contrib.metrics.requests import EXACT_TO, FINE_SECONDS, LATENCIES_MS
 from verniermq.contrib.metrics.text import Labels, escaped
 from verniermq.kernel import Broker, Context, Declaration, Message, NoConfig, Property, Registry, RequestCode, Sample
+from verniermq.protocol.versions import version_name
 from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
@@ -502,8 +502,8 @@ async def test_a_topic_that_is_deleted_and_made_again_has_no_age_of_before(tmp_p
 
 
 def test_versions_are_named_as_apache_names_them() -> None:
-    assert [version_label(number) for number in (479, 478, 413, 395, 213, 7)] == [
-        "v5_3_3", "v5_3_3_snapshot", "v5_0_0", "v4_9_1", "v4_0_0", "v7",
+    assert [version_name(number) for number in (479, 478, 413, 395, 213, 7)] == [
+        "V5_3_3", "V5_3_3_SNAPSHOT", "V5_0_0", "V4_9_1", "V4_0_0", "V7",
     ]  # fmt: skip
 
 
