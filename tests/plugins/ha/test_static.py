@@ -134,6 +134,12 @@ async def test_a_sync_master_says_what_its_slaves_have(tmp_path: Path) -> None:
         assert await send(master, 1) == [SendStatus.SLAVE_NOT_AVAILABLE]
 
 
+async def test_a_master_that_waits_for_no_slave_is_not_asked_about_its_messages(tmp_path: Path) -> None:
+    async with running_master(tmp_path / "master", "async_master") as master:
+        assert not master.acknowledgements.wait
+        assert await send(master, 1) == [OK]
+
+
 async def test_a_slave_that_is_connected_and_silent_makes_a_time_out(tmp_path: Path) -> None:
     async with (
         running_master(tmp_path / "master", "sync_master", plugins__ha__timeout="200ms") as master,
