@@ -47,7 +47,14 @@ class Listener:
         Raises:
             OSError: it cannot be listened there.
         """
-        found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        flags = socket.AI_PASSIVE
+        try:
+            # A number needs neither a thread nor, given as bytes, the tables of names in other scripts: half a megabyte.
+            found = socket.getaddrinfo(
+                host.encode(), port, type=socket.SOCK_STREAM, flags=flags | socket.AI_NUMERICHOST
+            )
+        except socket.gaierror:
+            found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
         try:
             for family, address in {(entry[0], entry[4]) for entry in found}:
                 sock = socket.create_server(address, family=family, backlog=backlog)
