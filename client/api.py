@@ -24,7 +24,6 @@ from verniermq.client.message import (
 from verniermq.client.receipt import PLAIN, Receipt, start_offsets
 from verniermq.client.results import PullResult, PullStatus
 from verniermq.kernel import (
-    MAX_BODY,
     Command,
     MessageQueue,
     Property,
@@ -45,6 +44,7 @@ from verniermq.kernel.requests import (
     UnregisterClient,
     UpdateConsumerOffset,
 )
+from verniermq.protocol.inflate import MAX_BODY
 from verniermq.protocol.lock import LockBatchMQ
 from verniermq.protocol.pop import AckMessage, ChangeInvisibleTime, Notification, PopMessage
 from verniermq.protocol.query import QueryMessage, ViewMessage

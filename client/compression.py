@@ -11,7 +11,8 @@ import zlib
 from typing import Any, Final, Literal, TypeAlias
 
 from verniermq.client.errors import BodyNotReadable, BodyTooLarge, ClientError, MissingLibrary
-from verniermq.kernel import MAX_BODY, InflatesTooFar, SysFlag, inflate, read_within
+from verniermq.kernel import SysFlag
+from verniermq.protocol.inflate import MAX_BODY, InflatesTooFar, inflate, read_within
 
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
 

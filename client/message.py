@@ -18,7 +18,6 @@ from verniermq.client.errors import BodyNotReadable, ClientError
 from verniermq.client.java import JavaNames
 from verniermq.client.record import WIRE, MessageFields, decode_plain
 from verniermq.kernel import (
-    MAX_BODY,
     CorruptRecord,
     MessageQueue,
     Property,
@@ -29,6 +28,7 @@ from verniermq.kernel import (
     parse_properties,
     unpack_host,
 )
+from verniermq.protocol.inflate import MAX_BODY
 
 if TYPE_CHECKING:
     from verniermq.client.receipt import Receipt

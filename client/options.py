@@ -19,7 +19,7 @@ from verniermq.client.compression import Compression
 from verniermq.client.credentials import Credentials
 from verniermq.client.errors import ClientError
 from verniermq.client.java import instead_of_option, shown
-from verniermq.kernel import MAX_BODY
+from verniermq.protocol.inflate import MAX_BODY
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 NAMESRV_VARIABLES: Final = ("VERNIERMQ_NAMESRV", "NAMESRV_ADDR")

@@ -10,7 +10,8 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from verniermq.kernel import MAX_BODY, MessageQueue, SysFlag, compiled
+from verniermq.kernel import MessageQueue, SysFlag, compiled
+from verniermq.protocol.inflate import MAX_BODY
 
 if TYPE_CHECKING:
     from verniermq.client.errors import BodyNotReadable

@@ -16,7 +16,6 @@ from verniermq.kernel.commitlog.encoder import encode as encode_record
 from verniermq.kernel.commitlog.lock import StoreLock
 from verniermq.kernel.commitlog.mapped import (
     LARGEST_FOLIO,
-    MappedFile,
     file_name,
     file_starts,
     let_go_of_pages,
@@ -27,7 +26,6 @@ from verniermq.kernel.commitlog.mapped import (
 )
 from verniermq.kernel.commitlog.record import decode as decode_record
 from verniermq.kernel.commitlog.record import decode_all as decode_records
-from verniermq.kernel.commitlog.record import properties_of as record_properties
 from verniermq.kernel.config import Configuration, Duration, Size, format_duration, parse_duration, setting
 from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.kernel.deadlines import Deadlines
@@ -41,7 +39,6 @@ from verniermq.kernel.errors import (
     ConnectionLost,
     CorruptRecord,
     GroupNotFound,
-    InflatesTooFar,
     InvalidParameter,
     LimitReached,
     MalformedAnswer,
@@ -91,7 +88,6 @@ from verniermq.kernel.message import (
     tags_code,
     unpack_host,
 )
-from verniermq.kernel.message.inflate import MAX_BODY, inflate, read_within
 from verniermq.kernel.names import (
     AUTO_CREATE_TOPIC,
     BROKERS_OWN_TOPICS,
@@ -152,7 +148,6 @@ __all__ = [
     "LARGEST_FOLIO",
     "LITE_TOPICS",
     "MATCH_ALL",
-    "MAX_BODY",
     "MAX_QUEUES",
     "OFFSET_MOVED_TOPIC",
     "OPERATION_TOPIC",
@@ -202,14 +197,12 @@ __all__ = [
     "Guard",
     "Handler",
     "Histogram",
-    "InflatesTooFar",
     "InvalidParameter",
     "JsonFile",
     "LimitReached",
     "Listener",
     "LiveSubscription",
     "MalformedAnswer",
-    "MappedFile",
     "Member",
     "Message",
     "MessageFilter",
@@ -282,7 +275,6 @@ __all__ = [
     "hookspec",
     "hookspecs",
     "in_steps",
-    "inflate",
     "is_system_topic",
     "java_hash",
     "let_go_of_pages",
@@ -299,8 +291,6 @@ __all__ = [
     "parse_offset_message_id",
     "parse_properties",
     "parts_of",
-    "read_within",
-    "record_properties",
     "request_name",
     "requests",
     "setting",

@@ -226,15 +226,6 @@ class CorruptRecord(VernierMQError):
         self.why = why
 
 
-class InflatesTooFar(VernierMQError):
-    """Compressed bytes whose plain form is larger than somebody is ready to take."""
-
-    def __init__(self, stored: int, limit: int) -> None:
-        super().__init__(f"{stored} compressed bytes inflate to more than the {limit} that are allowed")
-        self.stored = stored
-        self.limit = limit
-
-
 class StoreError(VernierMQError):
     """The files on disk cannot be used as they are."""
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from verniermq.kernel import MAX_BODY, InflatesTooFar, SysFlag, VernierMQError, inflate, read_within
+from verniermq.kernel import SysFlag, VernierMQError
+from verniermq.protocol.inflate import MAX_BODY, InflatesTooFar, inflate, read_within
 
 
 class BodyNotInflated(VernierMQError):

@@ -25,7 +25,8 @@ from verniermq.contrib.arrow.places import SMALLEST, corrupt, find_records, pars
 from verniermq.contrib.arrow.properties import Bytes, Ints, Properties, are_alike, gather
 from verniermq.contrib.arrow.requests import HEAD_BYTES
 from verniermq.contrib.arrow.schema import COLUMNS, arrow_schema
-from verniermq.kernel import MAX_BODY, CorruptRecord, java_hash, unpack_host
+from verniermq.kernel import CorruptRecord, java_hash, unpack_host
+from verniermq.protocol.inflate import MAX_BODY
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB

@@ -18,15 +18,8 @@ from verniermq.contrib.arrow.errors import BadOption, UnknownTableOption
 from verniermq.contrib.arrow.offsets import EARLIEST, LATEST, Offsets, from_json
 from verniermq.contrib.arrow.schema import COLUMNS, EVENT_COLUMNS
 from verniermq.contrib.arrow.values import VALUE_COLUMNS, ValueOptions
-from verniermq.kernel import (
-    HALF_TOPIC,
-    MAX_BODY,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-    MessageQueue,
-    is_system_topic,
-    parse_address,
-)
+from verniermq.kernel import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, MessageQueue, is_system_topic, parse_address
+from verniermq.protocol.inflate import MAX_BODY
 
 Value = TypeVar("Value")
 

@@ -244,7 +244,7 @@ class SendHandler:
     def _append_batch(
         self, request: Command, connection: Connection, head: PendingMessage, messages: list[PendingMessage]
     ) -> Sent:
-        appended = self._store.append_batch(messages)
+        appended = self._appender.append_batch(messages)
         if self._appended:
             for message, one in zip(messages, appended, strict=True):
                 self._broker.note_appended(message, one)
@@ -256,7 +256,7 @@ class SendHandler:
 
     def _append_run(self, request: Command, connection: Connection, head: PendingMessage, columns: Columns) -> Sent:
         """The same as :meth:`_append_batch` for a plain one."""
-        run = self._store.append_run(
+        run = self._appender.append_run(
             head.topic, head.queue_id, columns, sys_flag=head.sys_flag, born_timestamp=head.born_timestamp,
             born_host=head.born_host, reconsume_times=head.reconsume_times,
         )  # fmt: skip

@@ -49,7 +49,7 @@ class Listener:
         """
         flags = socket.AI_PASSIVE
         try:
-            # A number needs neither a thread nor, given as bytes, the tables of names in other scripts: half a megabyte.
+            # Numbers need no thread and, given as bytes, no tables of names in other scripts: half a megabyte.
             found = socket.getaddrinfo(
                 host.encode(), port, type=socket.SOCK_STREAM, flags=flags | socket.AI_NUMERICHOST
             )

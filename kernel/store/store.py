@@ -43,7 +43,7 @@ from verniermq.kernel.dispatch.run import Run, events_of
 from verniermq.kernel.errors import CannotOpenStore, CorruptRecord, StoreError
 from verniermq.kernel.message import MessageFilter, PendingMessage, StoredMessage
 from verniermq.kernel.remoting.descriptors import most_queue_files
-from verniermq.kernel.store.appender import Appender, Columns
+from verniermq.kernel.store.appender import Appender
 from verniermq.kernel.store.clockchanges import ClockChanges
 from verniermq.kernel.store.copy import Copy
 from verniermq.kernel.store.maintenance import StoreMaintenance
@@ -286,27 +286,6 @@ class Store:
             As :meth:`append`. The batch as a whole must fit into a segment.
         """
         return self.appender.append_batch(messages)
-
-    def append_run(
-        self,
-        topic: str,
-        queue_id: int,
-        columns: Columns,
-        *,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int,
-    ) -> Run:
-        """The same for messages of one queue in columns, see :meth:`Appender.append_run`.
-
-        Raises:
-            As :meth:`append_batch`.
-        """
-        return self.appender.append_run(
-            topic, queue_id, columns, sys_flag=sys_flag, born_timestamp=born_timestamp, born_host=born_host,
-            reconsume_times=reconsume_times,
-        )  # fmt: skip
 
     def append_raw(self, commit_log_offset: int, data: bytes | memoryview) -> None:
         """Put bytes of a master's log at the end of this one, which is a copy of it; see :class:`Copy`.

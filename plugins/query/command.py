@@ -16,16 +16,15 @@ import orjson
 
 from verniermq.kernel import (
     ConfigError,
-    InflatesTooFar,
     RemotingError,
     StoredMessage,
     SysFlag,
     VernierMQError,
-    inflate,
     parse_duration,
     unpack_host,
 )
 from verniermq.plugins.query.lookup import LATEST, by_key, by_offset_id
+from verniermq.protocol.inflate import InflatesTooFar, inflate
 
 T = TypeVar("T")
 

@@ -23,7 +23,6 @@ from verniermq.kernel import (
     RETRY_PREFIX,
     Clock,
     Command,
-    InflatesTooFar,
     Property,
     RequestCode,
     ResponseCode,
@@ -32,12 +31,12 @@ from verniermq.kernel import (
     TopicNotFound,
     decode_records,
     format_properties,
-    inflate,
 )
 from verniermq.kernel.requests import GetMaxOffset, GetMinOffset, PullMessage, SendMessage
 from verniermq.plugins.retry.backoff import TIMER_PROPERTIES
 from verniermq.plugins.retry.reasons import PREFIX as REASON_PREFIX
 from verniermq.plugins.retry.reasons import reasons_of
+from verniermq.protocol.inflate import InflatesTooFar, inflate
 from verniermq.protocol.peers import MASTER, Peers
 
 logger = logging.getLogger(__name__)

@@ -171,7 +171,7 @@ def test_a_run_leaves_what_its_messages_leave_one_by_one(
     for number in range(40):
         columns = columns_of(chance.randrange(1, 12), chance)
         queue, flag = number % 3, chance.choice([0, 1, 0x31])
-        run = run_store.append_run(
+        run = run_store.appender.append_run(
             topic, queue, columns, sys_flag=flag, born_timestamp=number, born_host=born_host, reconsume_times=number % 2
         )
         messages = [
@@ -209,10 +209,13 @@ def test_a_run_that_does_not_fit_into_records_leaves_nothing(tmp_path: Path, wro
     }  # fmt: skip
 
     with pytest.raises(MessageIllegal, match="does not fit into a record"):
-        store.append_run("T", 0, columns_of(2, random.Random(1)), **fields)
+        store.appender.append_run("T", 0, columns_of(2, random.Random(1)), **fields)
 
     assert store.end == 0
-    assert store.append_run("T", 0, columns_of(1, random.Random(1)), **{**fields, **dict.fromkeys(wrong, 0)}).end > 0
+    assert (
+        store.appender.append_run("T", 0, columns_of(1, random.Random(1)), **{**fields, **dict.fromkeys(wrong, 0)}).end
+        > 0
+    )
     abandon(store)
 
 
@@ -253,9 +256,9 @@ def some(tmp_path: Path) -> tuple[list[Any], Callable[[], None]]:
     store = open_store(tmp_path)
     fields: dict[str, Any] = {"sys_flag": 0, "born_timestamp": 0, "born_host": BORN, "reconsume_times": 0}
     parts: list[Any] = [
-        store.append_run("T", 0, columns_of(3, random.Random(1)), **fields),
+        store.appender.append_run("T", 0, columns_of(3, random.Random(1)), **fields),
         store.append(PendingMessage("T", 0, b"x", {})),
-        store.append_run("T", 1, columns_of(2, random.Random(2)), **fields),
+        store.appender.append_run("T", 1, columns_of(2, random.Random(2)), **fields),
     ]
     return parts, lambda: abandon(store)
 
@@ -298,7 +301,7 @@ def test_a_store_that_refuses_writes_refuses_runs(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.refuse_writes("the disk is full")
     with pytest.raises(RequestRefused, match="the disk is full"):
-        store.append_run(
+        store.appender.append_run(
             "T", 0, columns_of(1, random.Random(1)), sys_flag=0, born_timestamp=0, born_host=BORN, reconsume_times=0
         )
     abandon(store)

@@ -48,7 +48,7 @@ def append_run(store: Store, topic: str, queue_id: int, bodies: list[bytes]) -> 
         bodies, [0] * len(bodies), [len(text).to_bytes(2, "big") + text for text in texts], [0] * len(bodies),
         [b"U%d" % number for number in range(len(bodies))], keys,
     )  # fmt: skip
-    return store.append_run(
+    return store.appender.append_run(
         topic, queue_id, columns, sys_flag=0, born_timestamp=1_700_000_000_000, born_host=BORN, reconsume_times=0
     )
 

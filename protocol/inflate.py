@@ -10,13 +10,22 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from verniermq.kernel.errors import InflatesTooFar
+from verniermq.kernel import VernierMQError
 
 MAX_BODY: Final = 64 << 20
 """The limit for a message's body unless somebody says otherwise: producers refuse larger bodies than their
 ``max_message_size`` of 4 MiB before they compress them, so this is sixteen times what is usual."""
 
 _STEP: Final = 1 << 20
+
+
+class InflatesTooFar(VernierMQError):
+    """Compressed bytes whose plain form is larger than somebody is ready to take."""
+
+    def __init__(self, stored: int, limit: int) -> None:
+        super().__init__(f"{stored} compressed bytes inflate to more than the {limit} that are allowed")
+        self.stored = stored
+        self.limit = limit
 
 
 def inflate(data: bytes, limit: int = MAX_BODY) -> bytes:
