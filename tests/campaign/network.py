@@ -177,7 +177,7 @@ async def live(seed: int, folder: Path, kinds: Sequence[str] = ()) -> Outcome:
     chance = random.Random(seed)
     outcome = Outcome(rounds=0)
     network = Network()
-    addresses = [f"--set={name}.host={BRIDGE}" for name in ("broker", "namesrv")]
+    addresses = [f"--set={name}.host={BRIDGE}" for name in ("broker", "plugins.namesrv")]
     addresses.append(f'--set=plugins.namesrv.brokers=["{HOSTS}"]')
     names = BrokerProcess(folder / "names", ["--set=broker.name=names", *addresses])
     servers = [network.add(f"e{number}") for number in range(3)]
