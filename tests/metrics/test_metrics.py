@@ -368,8 +368,8 @@ async def test_ten_thousand_topics_and_three_groups_hold_nobody_up(tmp_path: Pat
 
     assert len(plugin.lag.rows) >= topics * groups
     assert all(len(turns) > 10 for turns in scrapes)
-    # What holds the loop does so in every scrape; what else the machine does is not in the best of them.
-    assert min(map(max, scrapes)) < 0.005, "a step of the scrape held the loop"
+    # Ten times what bench/metrics.py shall show: a step that grows with the topics holds the loop for longer still.
+    assert min(map(max, scrapes)) < 0.05, "a step of the scrape held the loop"
 
 
 async def turns_of_a_scrape(broker: Broker) -> list[float]:
