@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from verniermq.kernel.config.rocketmq import NAMES, ROLES, VALUES
+from verniermq.kernel.config.rocketmq import NAMES, VALUES
 from verniermq.kernel.config.toml import toml_value
 
 HOURS: Final = frozenset({"fileReservedTime"})
@@ -46,10 +46,17 @@ def import_conf(text: str) -> Imported:
         if dotted is not None:
             section, _, key = dotted.rpartition(".")
             tables.setdefault(section, {})[key] = _value(name, dotted, value)
-        elif name == ROLES:
-            left_out.append((name, f"{value}: a broker with id 0 is a master"))
         else:
             left_out.append((name, "has no setting here"))
+    copies = tables.get("plugins.ha", {})
+    if copies.get("role") in ("sync_master", "slave"):
+        tables["plugins"] = {"enable": ["default", "ha"]}
+    elif copies:
+        # Most files say ASYNC_MASTER; without a slave there is nothing to copy, and no port to open.
+        del tables["plugins.ha"]
+        left_out.append(
+            ("brokerRole", 'a broker with id 0 is a master; [plugins] enable = ["default", "ha"] lets slaves copy it')
+        )
     return Imported(tables, tuple(left_out))
 
 

@@ -30,22 +30,22 @@ NAMES: Final = {
     "transactionCheckInterval": "plugins.txn.check_interval",
     "transactionCheckMax": "plugins.txn.check_max",
     "rejectTransactionMessage": "plugins.txn.reject",
+    "brokerRole": "plugins.ha.role",
+    "haListenPort": "plugins.ha.port",
+    "inSyncReplicas": "plugins.ha.in_sync",
+    "slaveReadEnable": "plugins.ha.slave_reads",
 }
 """RocketMQ's name → the dotted one."""
 
-ROLES: Final = "brokerRole"
-"""Has no name here: [broker] id = 0 is a master."""
-
 VALUES: Final = {
     "store.flush": {"SYNC_FLUSH": "sync", "ASYNC_FLUSH": "async"},
+    "plugins.ha.role": {"ASYNC_MASTER": "async_master", "SYNC_MASTER": "sync_master", "SLAVE": "slave"},
 }
 """Dotted name → RocketMQ's values that are called otherwise here."""
 
 
 def hint(name: str) -> str | None:
     """What a name of RocketMQ's is called here; ``None`` for one that is none."""
-    if name == ROLES:
-        return "RocketMQ's brokerRole has no setting here: [broker] id = 0 is a master"
     dotted = NAMES.get(name)
     if dotted is None:
         return None

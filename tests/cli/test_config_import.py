@@ -33,7 +33,7 @@ sendMessageThreadPoolNums=16
     ("text", "hint"),
     [
         ('brokerName = "x"', "RocketMQ's brokerName is name in [broker]"),
-        ('[broker]\nbrokerRole = "SLAVE"', "RocketMQ's brokerRole has no setting here: [broker] id = 0 is a master"),
+        ('[broker]\nbrokerRole = "SLAVE"', "RocketMQ's brokerRole is role in [plugins.ha]"),
         ('[store]\nflushDiskType = "SYNC_FLUSH"', "RocketMQ's flushDiskType is flush in [store]"),
         ('[store]\nflush = "SYNC_FLUSH"', 'did you mean "sync"?'),
         ('[broker]\nmessageDelayLevel = "1s"', "RocketMQ's messageDelayLevel is levels in [plugins.schedule]"),
@@ -65,7 +65,21 @@ def test_a_file_of_rocketmqs_is_translated(tmp_path: Path) -> None:
     assert configuration.plugin_tables["txn"] == {"timeout": "6000ms"}
     assert not configuration.topics.auto_create
     assert "# sendMessageThreadPoolNums: has no setting here" in made.read_text()
-    assert "# brokerRole: ASYNC_MASTER: a broker with id 0 is a master" in made.read_text()
+    assert "# brokerRole: a broker with id 0 is a master" in made.read_text()
+    assert "ha" not in configuration.plugin_tables
+
+
+def test_a_file_of_a_slave_makes_a_slave(tmp_path: Path) -> None:
+    conf, made = tmp_path / "broker.conf", tmp_path / "broker.toml"
+    conf.write_text("brokerId=1\nbrokerRole=SLAVE\nslaveReadEnable=true\nnamesrvAddr=10.0.0.1:9876\n")
+
+    done = CliRunner().invoke(main, ["config", "import", str(conf), "-o", str(made)])
+
+    assert done.exit_code == 0, done.output
+    configuration = load(made, {}, {})
+    assert configuration.plugins.enable == ("default", "ha")
+    assert configuration.plugin_tables["ha"] == {"role": "slave", "slave_reads": True}
+    assert configuration.broker.id == 1
 
 
 def test_a_value_that_no_broker_would_take_is_refused(tmp_path: Path) -> None:
