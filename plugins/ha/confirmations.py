@@ -1,12 +1,26 @@
-"""Sends that wait until enough replicas have their message, in the order of the log."""
+"""Sends that wait until enough brokers have their message, in the order of the log."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 
+import attrs
+
 from verniermq.kernel import Clock, Deadlines, ResponseCode
-from verniermq.plugins.ha.votes import Waiting, give_up
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """A send that waits until other brokers have the log up to ``end``."""
+
+    end: int
+    deadline: float
+    answer: asyncio.Future[ResponseCode]
+
+    @property
+    def done(self) -> bool:
+        return self.answer.done()
 
 
 class Confirmations:
@@ -41,3 +55,8 @@ class Confirmations:
             waiting = self._waiting.popleft()
             if not waiting.done:
                 give_up(waiting)
+
+
+def give_up(waiting: Waiting) -> None:
+    if not waiting.done:
+        waiting.answer.set_result(ResponseCode.FLUSH_SLAVE_TIMEOUT)
