@@ -4,11 +4,13 @@
 in a process of its own, and drives both in turns: 1, 8 and 64 connections that wait for each answer, and 4 that
 keep 64 requests on the way. Each is driven by a client that sleeps while it has nothing to do, and by one that stays
 awake: whoever writes to a sleeper on the same machine pays for waking it, which a peer elsewhere would not cost.
-``--scale`` repeats the 8 connections with 10,000 topics and with 2,000 idle connections beside them.
+``--scale`` repeats the 8 connections with 10,000 topics and with 2,000 idle connections beside them. ``--enable`` names
+plugins: a second broker has them, and takes turns with the first.
 """
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 import time
@@ -114,6 +116,41 @@ async def scale(process: BrokerProcess, size: int, seconds: float, console: Cons
     console.print(table)
 
 
+async def compare(
+    plain: BrokerProcess, extended: BrokerProcess, size: int, seconds: float, rounds: int
+) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Shape → rate and microseconds of CPU a message of either broker, the middle of the rounds."""
+    found = []
+    for name, connections, window in SHAPES:
+        sides: list[tuple[BrokerProcess, list[float], list[float]]] = [(plain, [], []), (extended, [], [])]
+        for number in range(rounds):
+            for process, rates, costs in sides if number % 2 else sides[::-1]:
+                load = frames(connections, size, False)
+                before = cpu_seconds([process.pid])
+                rates.append(await drive(process.broker, load, window=window, seconds=seconds, warm_up=0))
+                costs.append((cpu_seconds([process.pid]) - before) * 1e6 / (rates[-1] * seconds))
+        found.append((name, [(statistics.median(rates), statistics.median(costs)) for _, rates, costs in sides]))
+    return found
+
+
+def show_plugins(names: str, size: int, seconds: float, rounds: int, console: Console) -> None:
+    """What a broker takes with plugins beside one without them."""
+    large = "--set=store.segment_size=1GiB"
+    enabled = ", ".join(f'"{name}"' for name in ["default", *names.split(",")])
+    listen = [f"--set=plugins.{name}.listen=127.0.0.1:0" for name in names.split(",") if name in ("http", "metrics")]
+    with (
+        broker_process(None, large) as plain,
+        broker_process(None, large, f"--set=plugins.enable=[{enabled}]", *listen) as extended,
+        console.status("measuring"),
+    ):
+        results = anyio.run(compare, plain, extended, size, seconds, rounds, backend_options=backend_options())
+    table = Table("connections", "messages/s", f"with {names}", "CPU, µs", "with", "ratio", title="plugins")
+    for name, ((rate, cost), (other_rate, other_cost)) in results:
+        ratio = f"{other_cost / cost:.3f}"
+        table.add_row(name, f"{rate:,.0f}", f"{other_rate:,.0f}", f"{cost:.2f}", f"{other_cost:.2f}", ratio)
+    console.print(table)
+
+
 def _statm(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/statm").read_text().split()
 
@@ -124,8 +161,12 @@ def _statm(pid: int) -> list[str]:
 @click.option("--rounds", default=3, show_default=True, help="How often; the middle one counts.")
 @click.option("--binary", is_flag=True, help="Binary headers instead of JSON.")
 @click.option("--scale", "with_scale", is_flag=True, help="Also with 10,000 topics and 2,000 idle connections.")
-def main(size: int, seconds: float, rounds: int, binary: bool, with_scale: bool) -> None:
+@click.option("--enable", "plugins", metavar="NAMES", help="Only what these plugins cost, such as http,metrics.")
+def main(size: int, seconds: float, rounds: int, binary: bool, with_scale: bool, plugins: str | None) -> None:
     console = Console()
+    if plugins:
+        show_plugins(plugins, size, seconds, rounds, console)
+        return
     with broker_process(None, "--set=store.segment_size=1GiB") as process:
         answer = anyio.run(first_answer, process.broker, size, binary)
         with echo_server(answer) as echo, console.status("measuring"):
