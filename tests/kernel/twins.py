@@ -18,6 +18,7 @@ import pytest
 
 from verniermq.kernel.accel import lane
 from verniermq.kernel.broker import Broker
+from verniermq.kernel.dispatch.consumequeue import ENTRY_SIZE, ConsumeQueue
 from verniermq.kernel.handlers import send
 from verniermq.kernel.message import pack_host
 from verniermq.kernel.remoting import Connection
@@ -120,7 +121,7 @@ class Twin:
         store._dispatcher.write_now()
         found = {"log": b"".join(_cut(store, start) for start in range(0, store.end, store.settings.segment_size))}
         for queue in store.queues():
-            found[f"queue {queue.topic}:{queue.queue_id}"] = queue.read(0, queue.max_offset)
+            found[f"queue {queue.topic}:{queue.queue_id}"] = _entries(queue)
         for path in sorted((self._folder / "index").glob("*")):
             data = path.read_bytes()
             # A mark says up to where the file was synced, which depends on when that happened.
@@ -133,6 +134,17 @@ def store_slots(broker: Broker) -> int:
     slots = broker.configuration.plugin_tables["query"]["slots"]
     assert isinstance(slots, int)
     return slots
+
+
+def _entries(queue: ConsumeQueue) -> bytes:
+    """All of a queue: one read ends with a file, unless the rest is in memory, which depends on when it is written."""
+    found, offset = b"", queue.min_offset
+    while offset < queue.max_offset:
+        data = queue.read(offset, queue.max_offset)
+        assert data, f"{queue} has no entry {offset}"
+        found += data
+        offset += len(data) // ENTRY_SIZE
+    return found
 
 
 def _cut(store: Any, start: int) -> bytes:
