@@ -1,6 +1,7 @@
 """Exports with Spark onto a disk that fills up: one line, nothing half there; with room again, the next run goes on.
 
 Once the tasks' files do not fit, once not even the checkpoint's.
+
 Mounting takes root, so somebody else sees this skipped.
 """
 
@@ -43,10 +44,12 @@ def take(path: Path, leave: int) -> None:
         os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - leave)
 
 
-def test_a_full_disk_ends_an_export_in_one_line_and_the_next_goes_on(disk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["parquet", "iceberg", "delta"])
+def test_a_full_disk_ends_an_export_in_one_line_and_the_next_goes_on(disk: Path, tmp_path: Path, kind: str) -> None:
     out = disk / "out"
     with broker_process(tmp_path / "store", '--set=plugins.enable=["default", "spark"]') as process:
         arguments = ["spark", "export", str(out), "--namesrv", process.namesrv, "--topic", "orders"]
+        arguments += ["--format", kind]
 
         def export() -> Result:
             return CliRunner().invoke(main, [*arguments, "--master", "local[2]"])
@@ -66,10 +69,10 @@ def test_a_full_disk_ends_an_export_in_one_line_and_the_next_goes_on(disk: Path,
             assert len(full.output.strip().splitlines()) == 1, full.output
             assert "cannot be written" in full.output
             assert "run the export again" in full.output
-            assert sorted(bodies_in(out, "parquet", "orders")) == sorted(small), leave
+            assert sorted(bodies_in(out, kind, "orders")) == sorted(small), leave
             (disk / "taken").unlink()
 
         again = export()
 
     assert first.exit_code == again.exit_code == 0, (first.output, again.output)
-    assert sorted(bodies_in(out, "parquet", "orders")) == sorted([*small, *large])
+    assert sorted(bodies_in(out, kind, "orders")) == sorted([*small, *large])
