@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("verniermq.kernel", "verniermq.contrib.arrow", "verniermq.contrib.spark")
+PACKAGES: Final = ("verniermq.kernel", "verniermq.protocol", "verniermq.contrib.arrow", "verniermq.contrib.spark")
 
 
 def write_bundle(file: Path) -> int:
