@@ -125,12 +125,7 @@ class Traffic:
     def dispatched(self, events: Sequence[DispatchEvent]) -> None:
         parts = parts_of(events)
         if parts is not events:
-            runs = [part for part in parts if isinstance(part, Run)]
-            events = [part for part in parts if not isinstance(part, Run)]
-            if _ORDERED in b"".join(chain.from_iterable(run.texts for run in runs)):
-                events += chain.from_iterable(runs)
-            else:
-                self._plain((run.topic, run.sizes) for run in runs)
+            events = self._runs(parts)
         if not MARKS.isdisjoint(chain.from_iterable(map(_properties, events))):
             for event in events:
                 if not MARKS.isdisjoint(event.properties):
@@ -141,6 +136,24 @@ class Traffic:
             self._plain([(topics[0], list(map(_size, events)))])
         else:
             self._plain(zip(topics, zip(map(_size, events)), strict=True))
+
+    def _runs(self, parts: Sequence[Run | DispatchEvent]) -> list[DispatchEvent]:
+        """Count the ordinary messages in runs; the events that are left have to be looked at one by one."""
+        runs: list[Run] = []
+        events: list[DispatchEvent] = []
+        rests: set[bytes] = set()
+        for part in parts:
+            if isinstance(part, Run):
+                runs.append(part)
+                rests.update(part.rests)
+            else:
+                events.append(part)
+        ordered = {rest for rest in rests if _ORDERED in rest}
+        if ordered:
+            events += chain.from_iterable(run for run in runs if not ordered.isdisjoint(run.rests))
+            runs = [run for run in runs if ordered.isdisjoint(run.rests)]
+        self._plain((run.topic, run.sizes) for run in runs)
+        return events
 
     def _plain(self, runs: Iterable[tuple[str, Sequence[int]]]) -> None:
         """Count ordinary messages, by topic and sizes: all of a topic at once."""

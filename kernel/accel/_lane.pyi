@@ -16,6 +16,7 @@ class Column:
     uniques: list[bytes]
     keys: list[bytes]
     texts: list[bytes]
+    rests: list[bytes]
     born: list[int]
     head_size: int
 

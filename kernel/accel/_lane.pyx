@@ -559,6 +559,7 @@ cdef class Known:
     cdef dict codes
     cdef bytes last     # the same for nearly all messages
     cdef int64_t code
+    cdef list rests     # of the frame that is looked at, each that differs from the one before it
 
     def __init__(self, texts):
         self.texts = texts
@@ -567,6 +568,7 @@ cdef class Known:
         """Look whether plugins want to see other properties; false while they want what is cut out."""
         self.codes = self.texts.known()
         self.last = None
+        self.rests = []
         return self.codes is not None
 
     cdef bint split(self, Chunk text, Message *m) except -1:
@@ -620,6 +622,9 @@ cdef class Known:
                 return False
             self.last = rest
             self.code = code
+            self.rests.append(rest)
+        elif not self.rests:
+            self.rests.append(self.last)
         m.code = self.code
         return True
 
@@ -649,9 +654,10 @@ cdef class Column:
     cdef readonly str topic
     cdef readonly int64_t queue_id
     cdef readonly int64_t first
-    cdef readonly list offsets, sizes, codes, uniques, keys, texts, born
+    cdef readonly list offsets, sizes, codes, uniques, keys, texts, rests, born
     cdef readonly Py_ssize_t head_size
     cdef int64_t following
+    cdef bytes rest     # the last of `rests`
 
     def __init__(self, str topic, int64_t queue_id, int64_t first, Py_ssize_t head_size):
         self.topic = topic
@@ -664,7 +670,17 @@ cdef class Column:
         self.uniques = []
         self.keys = []
         self.texts = []
+        self.rests = []
         self.born = []
+
+    cdef int note(self, list rests) except -1:
+        """Keep what the properties of a frame have besides keys, if it differs from what the frame before had."""
+        if self.rest != rests[0]:
+            self.rests.append(rests[0])
+        if len(rests) > 1:
+            self.rests.extend(rests[1:])
+        self.rest = rests[len(rests) - 1]
+        return 0
 
 
 @cython.final
@@ -875,6 +891,7 @@ cdef class Lane:
         """1 if it is plain, 0 if not."""
         cdef Message *m = &self.messages[0]
         cdef Py_ssize_t text_size = self.text.size + len(self.added)
+        self.sends.rests.clear()
         if text_size >= SECTOR or not self.sends.split(self.text, m):
             return 0
         if not is_alphanumeric(self.text, m.unique, m.unique_end):
@@ -891,6 +908,7 @@ cdef class Lane:
         cdef Message *m
         cdef Py_ssize_t count = 0, length, total = 0
         cdef int64_t size, body_size
+        self.batches.rests.clear()
         while at < end:
             if end - at < 22 or count == self.most:
                 return 0
@@ -943,6 +961,7 @@ cdef class Lane:
             column.texts.append(tail)
             column.born.append(born)
             column.following += 1
+        column.note(self.sends.rests if is_send else self.batches.rests)
         return 0
 
     cdef Py_ssize_t write_record(self, Chunk d, Message *m, bytes tail, int64_t queue_id, int64_t born) except -1:

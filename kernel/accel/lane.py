@@ -16,21 +16,20 @@ group and a topic whether such sends may pass (``Registry.sends_pass``).
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from time import perf_counter_ns
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from verniermq.kernel import hookspecs
 from verniermq.kernel.accel.compiled import compiled
+from verniermq.kernel.accel.served import ServedSends
 from verniermq.kernel.codes import RequestCode
 from verniermq.kernel.commitlog.record import MAGIC_V1, topic_field
 from verniermq.kernel.dispatch.run import Run
 from verniermq.kernel.errors import StoreNotWritable
 from verniermq.kernel.handlers.plainbatch import PlainTexts
 from verniermq.kernel.names import Property
-from verniermq.kernel.remoting import Connection, Handler, ServedTogether
+from verniermq.kernel.remoting import Connection, Handler
 from verniermq.kernel.remoting.binary_header import language_number
 from verniermq.kernel.remoting.interceptor import passed_by
 
@@ -38,16 +37,8 @@ if TYPE_CHECKING:
     from verniermq.kernel.handlers.parts import BrokerParts
     from verniermq.kernel.handlers.send import SendHandler
 
-logger = logging.getLogger(__name__)
-
 MOST_PAIRS: Final = 1024
 """Pairs of group and topic that are remembered of a peer."""
-COUNTED: Final = tuple(
-    (int(code), oneway)
-    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-    for oneway in (False, True)
-)
-"""What the compiled module counts, in this order."""
 
 
 def compiled_lane() -> Any | None:
@@ -94,7 +85,7 @@ class PlainLane:
         self._before: dict[int, Handler | None] = {}
         """The handlers as they were looked at last."""
         self._is_own = False
-        self._told: dict[int, list[ServedTogether]] = {}
+        self.served = ServedSends()
         self._lane = compiled.Lane(
             self._topics,
             store.queue_table,
@@ -128,7 +119,7 @@ class PlainLane:
             if connection.guards is not self._host.guards:
                 return start, b""  # the broker stops
             passing = self._passing_of(connection)
-        began = perf_counter_ns()
+        began = self.served.begin()
         binary = connection.binary
         language = bytes((language_number(connection.language),)) if binary else connection.language.encode()
         now, store_host = self._now(), store.store_host
@@ -141,8 +132,8 @@ class PlainLane:
         runs = [
             Run(
                 column.topic, column.queue_id, column.first, column.offsets, column.sizes, column.codes, column.uniques,
-                column.keys, column.texts, head_size=column.head_size, store_timestamp=now, store_host=store_host,
-                sys_flag=0, born_timestamps=column.born, reconsume_times=0,
+                column.keys, column.texts, column.rests, head_size=column.head_size, store_timestamp=now,
+                store_host=store_host, sys_flag=0, born_timestamps=column.born, reconsume_times=0,
             )
             for column in columns
         ]  # fmt: skip
@@ -150,8 +141,7 @@ class PlainLane:
             store.append_encoded(records, runs)
         except StoreNotWritable:
             return start, b""  # nothing was written; each of them is told why
-        if self._told:
-            self._tell(served, perf_counter_ns() - began)
+        self.served.add(served, began)
         return end, answers
 
     def _serves(self, handlers: Mapping[int, Handler]) -> bool:
@@ -160,7 +150,7 @@ class PlainLane:
             self._before = {code: handlers.get(code) for code in self._own}
             behind = {code: passed_by(handler) for code, handler in self._before.items()}
             self._is_own = all(behind[code][0] == handler for code, handler in self._own.items())
-            self._told = {code: told for code, (_, told) in behind.items() if told}
+            self.served.tell_these({code: told for code, (_, told) in behind.items() if told})
         return self._is_own
 
     def _passing_of(self, connection: Connection) -> dict[tuple[bytes, str], bool]:
@@ -176,13 +166,3 @@ class PlainLane:
         group, topic = pair
         passes = passing[pair] = self._host.sends_pass(group.decode("ascii"), topic, connection)
         return passes
-
-    def _tell(self, served: Sequence[int], elapsed_ns: int) -> None:
-        """Let those hear of it that stand before the handlers; what it took is shared out by the number of requests."""
-        total = sum(served)
-        for (code, oneway), count in zip(COUNTED, served, strict=True):
-            for told in self._told.get(code, ()) if count else ():
-                try:
-                    told(code, oneway, count, elapsed_ns * count // total)
-                except Exception:
-                    logger.exception("whoever counts sends failed told=%r", told)  # they are stored all the same

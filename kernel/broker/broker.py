@@ -535,6 +535,8 @@ class Broker:
         """Let plugins that gather announcements hear everything up to now, before somebody asks them about it."""
         self.store.dispatch()
         self._dispatched_feed.hand_over()
+        if self._lane is not None:
+            self._lane.served.tell()
 
     # --- subscriptions, topics, clients ----------------------------------------------------
 

@@ -34,6 +34,8 @@ class Run:
         codes: The tags code of each.
         uniques, keys: The unique key of each, which is ASCII, and the text of its other keys, ``b""`` if there is none.
         texts: The properties of each, as the record has them: two bytes of length, then the text.
+        rests: Their properties without unique keys and keys, which hardly differ: each text that differs from the one
+            before it.
     """
 
     __slots__ = (
@@ -45,6 +47,7 @@ class Run:
         "queue_id",
         "queue_offset",
         "reconsume_times",
+        "rests",
         "sizes",
         "store_host",
         "store_timestamp",
@@ -65,6 +68,7 @@ class Run:
         uniques: Sequence[bytes],
         keys: Sequence[bytes],
         texts: Sequence[bytes],
+        rests: Sequence[bytes],
         *,
         head_size: int,
         store_timestamp: int,
@@ -82,6 +86,7 @@ class Run:
         self.uniques = uniques
         self.keys = keys
         self.texts = texts
+        self.rests = rests
         self.head_size = head_size
         """Of each record: all but its body and its properties."""
         self.store_timestamp = store_timestamp

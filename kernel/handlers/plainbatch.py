@@ -32,8 +32,8 @@ _UNIQUE: Final = Property.UNIQUE_KEY.encode() + b"\x01"
 _KEYS: Final = Property.KEYS.encode() + b"\x01"
 _unpack_head: Final = Struct(">iqii").unpack_from
 
-Columns = tuple[list[bytes], list[int], list[bytes], list[int], list[bytes], list[bytes]]
-"""Bodies, flags, properties with their length, tags codes, unique keys, other keys."""
+Columns = tuple[list[bytes], list[int], list[bytes], list[int], list[bytes], list[bytes], list[bytes]]
+"""Bodies, flags, properties with their length, tags codes, unique keys, other keys, rests, as a run has them."""
 
 
 class PlainTexts:
@@ -83,6 +83,8 @@ def split(data: bytes, texts: PlainTexts, most: int = MOST_MESSAGES) -> Columns 
     codes: list[int] = []
     uniques: list[bytes] = []
     keys: list[bytes] = []
+    rests: list[bytes] = []
+    rest, code = None, 0
     known, look = texts.known(), texts.look
     position, stop = 0, len(data)
     if known is None:
@@ -116,9 +118,12 @@ def split(data: bytes, texts: PlainTexts, most: int = MOST_MESSAGES) -> Columns 
                     words.decode()
                 keys.append(words)
                 text = text[:at] + text[end + 1 :]
-            code = known.get(text)
-            if code is None and (code := look(text)) is None:
-                return None
+            if text != rest:
+                found = known.get(text)
+                if found is None and (found := look(text)) is None:
+                    return None
+                rest, code = text, found
+                rests.append(text)
             bodies.append(data[body:body_end])
             flags.append(flag)
             tails.append(tail)
@@ -128,4 +133,4 @@ def split(data: bytes, texts: PlainTexts, most: int = MOST_MESSAGES) -> Columns 
                 return None
     except (error, ValueError, IndexError):
         return None
-    return (bodies, flags, tails, codes, uniques, keys) if bodies else None
+    return (bodies, flags, tails, codes, uniques, keys, rests) if bodies else None

@@ -37,8 +37,11 @@ RECORD_SLACK = 65536
 _LENGTH16 = struct.Struct(">H")
 _PREFIX = SIZE_AND_MAGIC.pack
 
-Columns = tuple[Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[bytes]]
-"""Of messages for one queue: bodies, flags, properties behind their length, tags codes, unique keys, other keys."""
+Columns = tuple[
+    Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[bytes], Sequence[bytes]
+]
+"""Of messages for one queue: bodies, flags, properties behind their length, tags codes, unique keys, other keys, and
+rests, as a run has them."""
 
 _HEADS = {
     hosts: (head.pack, SIZE_AND_MAGIC.size + head.size + _LENGTH16.size, HOST_BITS[hosts])
@@ -145,7 +148,7 @@ class Appender:
         """
         if self.refusal is not None:
             raise StoreNotWritable(self.refusal)
-        bodies, flags, texts, codes, uniques, keys = columns
+        bodies, flags, texts, codes, uniques, keys, rests = columns
         log, now, store_host = self._log, self._now(), self.store_host
         queue = self._queues.get((topic, queue_id)) or self._dispatcher.add_queue(topic, queue_id)
         field, magic = queue.topic_field, queue.magic
@@ -181,7 +184,7 @@ class Appender:
         prefix, parts[0] = parts[0][:BLANK_SIZE], parts[0][BLANK_SIZE:]
         log.write(prefix, b"".join(parts))
         run = Run(
-            topic, queue_id, queue.next_offset, offsets, sizes, codes, uniques, keys, texts, head_size=more,
+            topic, queue_id, queue.next_offset, offsets, sizes, codes, uniques, keys, texts, rests, head_size=more,
             store_timestamp=now, store_host=store_host, sys_flag=sys_flag,
             born_timestamps=[born_timestamp] * len(sizes), reconsume_times=reconsume_times,
         )  # fmt: skip

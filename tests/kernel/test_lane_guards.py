@@ -200,9 +200,11 @@ async def test_metrics_count_what_passes_by_them(tmp_path: Path, monkeypatch: py
         plugin = one.broker.host.active["metrics"].instance
         assert isinstance(plugin, MetricsPlugin)
         key = (frames.SEND, 0, False)
+        one.broker.catch_up()  # as each scrape does
         before = sum(plugin.requests.taken[key].counts)
         sends = b"".join(map(plain_send, range(10)))
         await one.give(sends)
+        one.broker.catch_up()
 
         assert counting.bytes == len(sends)
         assert sum(plugin.requests.taken[key].counts) == before + 10

@@ -24,7 +24,7 @@ def run_of(messages: Sequence[tuple[str, str]], topic: str = "orders", time: int
     return Run(
         topic, 0, 0, [4096 + 200 * n for n in range(size)], [200] * size, [0] * size,
         [unique.encode() for unique, _ in messages], [words.encode() for _, words in messages], [b"\0\0"] * size,
-        head_size=90, store_timestamp=time, store_host=bytes(8), sys_flag=0, born_timestamps=[time] * size,
+        [b""], head_size=90, store_timestamp=time, store_host=bytes(8), sys_flag=0, born_timestamps=[time] * size,
         reconsume_times=0,
     )  # fmt: skip
 
