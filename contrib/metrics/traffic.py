@@ -54,6 +54,12 @@ _ORDERED: Final = Property.SHARDING_KEY.encode()
 a plugin, and what a plugin delivers, never comes in a run."""
 
 _topic, _size, _properties = attrgetter("topic"), attrgetter("size"), attrgetter("properties")
+_sizes, _rests = attrgetter("sizes"), attrgetter("rests")
+
+
+def _apart(parts: Sequence[Run | DispatchEvent]) -> tuple[list[Run], list[DispatchEvent]]:
+    events = [part for part in parts if not isinstance(part, Run)]
+    return [part for part in parts if isinstance(part, Run)], events
 
 
 @attrs.define(eq=False)
@@ -139,20 +145,16 @@ class Traffic:
 
     def _runs(self, parts: Sequence[Run | DispatchEvent]) -> list[DispatchEvent]:
         """Count the ordinary messages in runs; the events that are left have to be looked at one by one."""
-        runs: list[Run] = []
-        events: list[DispatchEvent] = []
-        rests: set[bytes] = set()
-        for part in parts:
-            if isinstance(part, Run):
-                runs.append(part)
-                rests.update(part.rests)
-            else:
-                events.append(part)
-        ordered = {rest for rest in rests if _ORDERED in rest}
+        runs, events = _apart(parts)
+        ordered = {rest for rest in set(chain.from_iterable(map(_rests, runs))) if _ORDERED in rest}
         if ordered:
             events += chain.from_iterable(run for run in runs if not ordered.isdisjoint(run.rests))
             runs = [run for run in runs if ordered.isdisjoint(run.rests)]
-        self._plain((run.topic, run.sizes) for run in runs)
+        topics = list(map(_topic, runs))
+        if topics and topics.count(topics[0]) == len(topics):
+            self._plain([(topics[0], list(chain.from_iterable(map(_sizes, runs))))])
+        else:
+            self._plain(zip(topics, map(_sizes, runs), strict=True))
         return events
 
     def _plain(self, runs: Iterable[tuple[str, Sequence[int]]]) -> None:

@@ -17,6 +17,7 @@ group and a topic whether such sends may pass (``Registry.sends_pass``).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -119,7 +120,8 @@ class PlainLane:
             if connection.guards is not self._host.guards:
                 return start, b""  # the broker stops
             passing = self._passing_of(connection)
-        began = self.served.begin()
+        chunks = self.served.chunks
+        began = perf_counter_ns() if chunks is not None and not chunks else 0
         binary = connection.binary
         language = bytes((language_number(connection.language),)) if binary else connection.language.encode()
         now, store_host = self._now(), store.store_host
@@ -141,7 +143,10 @@ class PlainLane:
             store.append_encoded(records, runs)
         except StoreNotWritable:
             return start, b""  # nothing was written; each of them is told why
-        self.served.add(served, began)
+        if chunks is not None:
+            chunks.append(served)
+            if began:
+                self.served.begin(served, perf_counter_ns() - began)
         return end, answers
 
     def _serves(self, handlers: Mapping[int, Handler]) -> bool:

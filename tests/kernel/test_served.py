@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from time import perf_counter_ns
-
 import anyio
 import pytest
 
-from verniermq.kernel.accel.served import CHUNKS, ServedSends
+from verniermq.kernel.accel.served import ServedSends
 from verniermq.kernel.codes import RequestCode
 
 SEND, BATCH = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)
@@ -28,15 +26,25 @@ def listener(told: Told) -> tuple[ServedSends, list[int]]:
     return served, each
 
 
-async def test_a_round_is_told_when_it_has_all_its_chunks() -> None:
+def serve(served: ServedSends, *counts: int, elapsed_ns: int = 1) -> None:
+    """What the lane does when it has served a chunk."""
+    assert served.chunks is not None
+    is_first = not served.chunks
+    served.chunks.append(counts)
+    if is_first:
+        served.begin(counts, elapsed_ns)
+
+
+async def test_what_the_first_of_a_round_took_counts_for_all() -> None:
     told: Told = []
     served, each = listener(told)
-    for chunk in range(CHUNKS):
-        assert not told
-        served.add((3, 1, 2, 0), served.begin() - 6_000_000 if chunk == 0 else served.begin())
-    assert told == [(SEND, False, 3 * CHUNKS), (SEND, True, CHUNKS), (BATCH, False, 2 * CHUNKS)]
-    assert min(each) == max(each) >= 1_000_000  # a sixth of what the chunk that was timed took
-    assert served.begin()
+    serve(served, 3, 1, 2, 0, elapsed_ns=6_000)
+    for _ in range(9):
+        serve(served, 3, 1, 2, 0)
+    assert not told
+    served.tell()
+    assert told == [(SEND, False, 30), (SEND, True, 10), (BATCH, False, 20)]
+    assert each == [1000, 1000, 1000]
 
 
 async def test_a_round_ends_by_itself_and_once() -> None:
@@ -49,8 +57,7 @@ async def test_a_round_ends_by_itself_and_once() -> None:
 
     served = ServedSends()
     served.tell_these({SEND: [hear]})
-    served.add((1, 0, 0, 0), served.begin())
-    assert not served.begin()  # one chunk of a round is timed
+    serve(served, 1, 0, 0, 0)
     with anyio.fail_after(20):
         await heard.wait()
     served.tell()
@@ -60,7 +67,7 @@ async def test_a_round_ends_by_itself_and_once() -> None:
 async def test_who_asks_hears_of_all_that_was_served() -> None:
     told: Told = []
     served, _ = listener(told)
-    served.add((0, 0, 5, 0), served.begin())
+    serve(served, 0, 0, 5, 0)
     served.tell()
     assert told == [(BATCH, False, 5)]
 
@@ -69,21 +76,12 @@ async def test_what_was_served_before_a_change_is_told_to_those_before() -> None
     before: Told = []
     after: Told = []
     served, _ = listener(before)
-    served.add((2, 0, 0, 0), served.begin())
+    serve(served, 2, 0, 0, 0)
     served.tell_these({SEND: [lambda code, oneway, count, elapsed_ns: after.append((code, oneway, count))]})
-    served.add((4, 0, 0, 0), served.begin())
+    serve(served, 4, 0, 0, 0)
     served.tell_these({})
+    assert served.chunks is None
     assert (before, after) == ([(SEND, False, 2)], [(SEND, False, 4)])
-
-
-async def test_nothing_is_timed_and_kept_while_nobody_listens() -> None:
-    served = ServedSends()
-    assert not served.begin()
-    served.add((1, 0, 0, 0), 0)
-    told: Told = []
-    served.tell_these({SEND: [lambda code, oneway, count, elapsed_ns: told.append((code, oneway, count))]})
-    served.tell()
-    assert not told
 
 
 async def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
@@ -94,7 +92,7 @@ async def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.
 
     served = ServedSends()
     served.tell_these({SEND: [fails, lambda code, oneway, count, elapsed_ns: told.append((code, oneway, count))]})
-    served.add((1, 0, 0, 0), perf_counter_ns())
+    serve(served, 1, 0, 0, 0)
     served.tell()
     assert told == [(SEND, False, 1)]
     assert "whoever counts sends failed" in caplog.text
