@@ -22,6 +22,8 @@ MOST_CONNECTIONS: Final = 64
 place of the one that has neither sent nor read anything for longest: silent peers must not keep a health check away."""
 IDLE_SECONDS: Final = 60.0
 """How long a peer may take to send a head, or to read an answer."""
+WRITTEN_AT_ONCE: Final = 1 << 18
+"""More of an answer is written in the next turns of the loop, even if the system takes it: copying takes time, too."""
 
 
 class HttpServer:
@@ -110,11 +112,16 @@ class HttpServer:
         pieces = deque(encode(answer, with_body=with_body, keep_alive=keep_alive))
         del answer  # each piece is let go once it is written: 50 MiB in one go would hold the loop for 5 ms
         async with self._awaited(peer):
+            size = 0
             while pieces:
                 if writer.transport.is_closing():
                     return False  # uvloop raises what is no OSError then
+                size += len(pieces[0])
                 writer.write(pieces.popleft())
-                await writer.drain()
+                await writer.drain()  # at once, as long as the system's buffers have room
+                if size > WRITTEN_AT_ONCE:
+                    size = 0
+                    await asyncio.sleep(0)
         return keep_alive
 
     async def _answer(self, request: HttpRequest) -> PageAnswer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,14 @@ def pending(topic: str = "T1", queue_id: int = 0, body: bytes = b"hello", **fiel
 def append_run(store: Store, topic: str, queue_id: int, bodies: list[bytes]) -> Run:
     """Messages as a plain batch is stored; what stands before the colon of each body is its key."""
     keys = [body.partition(b":")[0] for body in bodies]
+    pads = [b"PAD\x01%b\x02" % (b"p" * (len(body) % 440 + 1)) for body in bodies]
     texts = [
-        b"UNIQ_KEY\x01U%d\x02KEYS\x01%b\x02PAD\x01%b\x02" % (number, key, b"p" * (len(body) % 440 + 1))
-        for number, (key, body) in enumerate(zip(keys, bodies, strict=True))
+        b"UNIQ_KEY\x01U%d\x02KEYS\x01%b\x02%b" % (number, key, pad)
+        for number, (key, pad) in enumerate(zip(keys, pads, strict=True))
     ]
     columns = (
         bodies, [0] * len(bodies), [len(text).to_bytes(2, "big") + text for text in texts], [0] * len(bodies),
-        [b"U%d" % number for number in range(len(bodies))], keys,
+        [b"U%d" % number for number in range(len(bodies))], keys, [pad for pad, _ in groupby(pads)],
     )  # fmt: skip
     return store.appender.append_run(
         topic, queue_id, columns, sys_flag=0, born_timestamp=1_700_000_000_000, born_host=BORN, reconsume_times=0
