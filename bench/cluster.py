@@ -1,13 +1,14 @@
 """What more brokers on one machine bring: ``verniermq cluster up`` with 1, 2, … of them, each driven by a client.
 
 ``python bench/cluster.py --most 2`` drives every broker at once, each by a process of its own that keeps 4 × 64 sends
-on the way, and prints messages a second beside the CPU time that a message cost the brokers. On a machine whose
-processors are shared with the clients, the second column says more: while it stays the same, a processor more is a
-broker more.
+on the way, and prints messages a second beside the CPU time that a message cost the brokers, on the compiled path and
+on the plain one. The processors are shared with the clients; the last column is what the brokers would take with a
+processor each, by that CPU time. ``--most 4`` goes on where there are not as many processors as brokers.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
@@ -15,18 +16,27 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import anyio
+import attrs
 import click
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from load import drive
 from rich.console import Console
 from rich.table import Table
 from send import frames
 from sidebyside.machine import cpu_seconds
 
+from tests.campaign.results import commit, machine
+from verniermq.kernel.accel.lane import compiled_lane
 from verniermq.kernel.loop import backend_options
 
+RESULTS = Path(__file__).parent / "results" / "cluster.json"
 CONNECTIONS, WINDOW = 4, 64
 STOP_SECONDS = 60.0
 
@@ -52,37 +62,79 @@ def pids(cluster: dict[str, Any], role: str = "master") -> list[int]:
     return [broker["pid"] for broker in cluster["brokers"] if broker["role"] == role]
 
 
+@attrs.frozen
+class Figure:
+    """Of all masters together."""
+
+    rate: float
+    cost: float
+    """Microseconds of theirs a message."""
+
+    def alone(self, brokers: int) -> float:
+        """Messages a second if each of them had a processor of its own, and nobody else used it."""
+        return brokers * 1e6 / self.cost
+
+
 async def drive_one(address: str, size: int, seconds: float) -> float:
     return await drive(address, frames(CONNECTIONS, size, False), window=WINDOW, seconds=seconds, warm_up=0.0)
 
 
-def drive_all(cluster: dict[str, Any], size: int, seconds: float) -> tuple[float, float]:
-    """Messages a second of all masters together, and microseconds of theirs for each."""
+def drive_all(cluster: dict[str, Any], size: int, seconds: float) -> Figure:
     masters = [broker["address"] for broker in cluster["brokers"] if broker["role"] == "master"]
     command = [sys.executable, __file__, "--size", str(size), "--seconds", str(seconds), "--drive"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    clients = [subprocess.Popen([*command, address], **pipes) for address in masters]
+    for client in clients:
+        client.stdout.readline()  # all have their modules: nobody drives a broker while another one still starts
     before = cpu_seconds(pids(cluster))
-    clients = [subprocess.Popen([*command, address], stdout=subprocess.PIPE, text=True) for address in masters]
+    for client in clients:
+        client.stdin.write("\n")
+        client.stdin.flush()
     rate = sum([float(client.communicate()[0]) for client in clients])
-    return rate, (cpu_seconds(pids(cluster)) - before) / (rate * seconds) * 1e6
+    return Figure(rate, (cpu_seconds(pids(cluster)) - before) / (rate * seconds) * 1e6)
+
+
+def measure(brokers: int, size: int, seconds: float, rounds: int, path: str) -> Figure:
+    with running_cluster(brokers, path=path) as cluster:
+        drive_all(cluster, size, 1.0)
+        figures = [drive_all(cluster, size, seconds) for _ in range(rounds)]
+    return Figure(median(figure.rate for figure in figures), median(figure.cost for figure in figures))
 
 
 @click.command(help=__doc__)
 @click.option("--most", default=2, show_default=True, help="How many brokers at most.")
 @click.option("--size", default=300, show_default=True, help="Bytes of a message's body.")
 @click.option("--seconds", default=6.0, show_default=True, help="How long each measurement takes.")
+@click.option("--rounds", default=3, show_default=True, help="How often; the middle one counts.")
+@click.option("--write", is_flag=True, help="Write bench/results/cluster.json.")
 @click.option("--drive", "address", hidden=True)
-def main(most: int, size: int, seconds: float, address: str | None) -> None:
+def main(most: int, size: int, seconds: float, rounds: int, write: bool, address: str | None) -> None:
     if address is not None:
+        print("ready", flush=True)
+        sys.stdin.readline()
         print(anyio.run(drive_one, address, size, seconds, backend_options=backend_options()))
         return
-    title = f"sends of {size} bytes, {os.cpu_count()} processors"
-    table = Table("brokers", "messages/s", "CPU of a message", title=title)
-    for brokers in range(1, most + 1):
-        with running_cluster(brokers) as cluster:
-            drive_all(cluster, size, 1.0)
-            rate, cost = drive_all(cluster, size, seconds)
-        table.add_row(str(brokers), f"{rate:,.0f}", f"{cost:.1f} µs")
+    table = Table("path", "brokers", "messages/s", "CPU of a message", "messages/s, a processor each")
+    table.title = f"sends of {size} bytes, {os.cpu_count()} processors"
+    record: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"), "commit": commit(),
+        "machine": machine(), "size": size, "seconds": seconds, "rounds": rounds,
+    }  # fmt: skip
+    for path in ["plain"] if compiled_lane() is None else ["compiled", "plain"]:
+        rows = record[path] = []
+        for brokers in range(1, most + 1):
+            figure = measure(brokers, size, seconds, rounds, path)
+            alone = figure.alone(brokers)
+            rows.append(
+                {
+                    "brokers": brokers, "messages_per_second": round(figure.rate), "cpu_us": round(figure.cost, 2),
+                    "messages_per_second_a_processor_each": round(alone),
+                }
+            )  # fmt: skip
+            table.add_row(path, str(brokers), f"{figure.rate:,.0f}", f"{figure.cost:.1f} µs", f"{alone:,.0f}")
     Console().print(table)
+    if write:
+        RESULTS.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":
