@@ -54,6 +54,7 @@ cdef class MessageFields:
         self, str topic, queue, int64_t queue_offset, int64_t commit_log_offset, int64_t size, int64_t flag,
         int64_t sys_flag, int64_t born_timestamp, bytes born_host, int64_t store_timestamp, bytes store_host,
         int64_t reconsume_times, int64_t prepared_transaction_offset, bytes body, bytes raw_properties,
+        int64_t limit=UNLIMITED, dict properties=None,
     ):
         self.topic = topic
         self.queue = queue
@@ -70,7 +71,8 @@ cdef class MessageFields:
         self.prepared_transaction_offset = prepared_transaction_offset
         self._body = body
         self._raw_properties = raw_properties
-        self._limit = UNLIMITED
+        self._limit = limit
+        self._properties = properties
 
 
 cdef inline uint32_t word(const uint8_t *at) noexcept:

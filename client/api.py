@@ -212,7 +212,7 @@ class BrokerApi:
         for message in messages:
             try:
                 carried = message.properties.get(Property.POP_CK)
-                message._receipt = Receipt.parse(carried) if carried else Receipt(
+                message.receipt = Receipt.parse(carried) if carried else Receipt(
                     starts[message.queue.queue_id], answer.integer("popTime"), answer.integer("invisibleTime"),
                     answer.integer("reviveQid"), PLAIN, broker_name, message.queue.queue_id, message.queue_offset,
                 )  # fmt: skip

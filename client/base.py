@@ -57,8 +57,8 @@ INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 class Client(JavaNames):
     """The base of producers, consumers and the administrator; an async context manager."""
 
-    _block = "async with"
-    """The statement that an error advises; the blocking clients have another."""
+    statement = "async with"
+    """What an error advises to write; the blocking clients have another."""
     default_plugins: ClassVar[tuple[str, ...]] = ()
     group: str = INNER_GROUP
 
@@ -155,6 +155,10 @@ class Client(JavaNames):
         self._over.set()
         _running.discard(self)
 
+    def _was_forked(self) -> None:
+        """In a child process: the connections are the parent's."""
+        self._state = FORKED
+
     async def _was_stopped(self) -> None:
         """All tasks were cancelled, and not by us. Nothing is done any more, so nobody must count on this client."""
         if self._state != "runs":
@@ -195,7 +199,7 @@ class Client(JavaNames):
             NotRunning: somebody cancelled the tasks of this client, and there is no other error to tell of.
         """
         if self._state == STOPPED and error is None:
-            raise NotRunning(self._what, self._state, self._block)
+            raise NotRunning(self._what, self._state, self.statement)
 
     def _ensure_running(self) -> None:
         """
@@ -205,7 +209,7 @@ class Client(JavaNames):
         if self._state != "runs":
             if self._state == FORKED:
                 raise OtherProcess(self._what, self._pid)
-            raise NotRunning(self._what, self._state, self._block)
+            raise NotRunning(self._what, self._state, self.statement)
 
     def _ensure_started(self) -> None:
         """
@@ -213,7 +217,7 @@ class Client(JavaNames):
             NotRunning: it was never started, so it knows nothing yet.
         """
         if self._state == NEVER:
-            raise NotRunning(self._what, self._state, self._block)
+            raise NotRunning(self._what, self._state, self.statement)
 
     async def _reach_somebody(self) -> None:
         """One broker is enough: which ones are needed is known when the topics are."""
@@ -329,7 +333,7 @@ _running: weakref.WeakSet[Client] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for client in _running:
-        client._state = FORKED
+        client._was_forked()
     _running.clear()
 
 

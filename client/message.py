@@ -53,14 +53,12 @@ class ReceivedMessage(JavaNames, Fields):
 
     @classmethod
     def from_stored(cls, stored: StoredMessage, queue: MessageQueue, max_body_size: int = MAX_BODY) -> ReceivedMessage:
-        message = cls(
+        return cls(
             stored.topic, queue, stored.queue_offset, stored.commit_log_offset, stored.size, stored.flag,
             stored.sys_flag, stored.born_timestamp, stored.born_host, stored.store_timestamp, stored.store_host,
-            stored.reconsume_times, stored.prepared_transaction_offset, stored.body, b"",
+            stored.reconsume_times, stored.prepared_transaction_offset, stored.body, b"", max_body_size,
+            stored.properties,
         )  # fmt: skip
-        message._properties = stored.properties
-        message._limit = max_body_size
-        return message
 
     @property
     def body(self) -> bytes:
@@ -74,7 +72,7 @@ class ReceivedMessage(JavaNames, Fields):
                 raise known.with_traceback(None)
             which = f"message {self.message_id} of topic {self.topic!r}"
             try:
-                self._body = decompress(self._body, self.sys_flag, getattr(self, "_limit", MAX_BODY), which)
+                self._body = decompress(self._body, self.sys_flag, self._limit, which)
             except BodyNotReadable as error:
                 self._body_error = error
                 raise
@@ -88,8 +86,12 @@ class ReceivedMessage(JavaNames, Fields):
 
     @property
     def receipt(self) -> Receipt | None:
-        """What a popped message is acknowledged by; ``None`` for others."""
+        """What a popped message is acknowledged by; ``None`` for others. Each delivery has its own."""
         return getattr(self, "_receipt", None)
+
+    @receipt.setter
+    def receipt(self, receipt: Receipt) -> None:
+        self._receipt = receipt
 
     @property
     def properties(self) -> dict[str, str]:

@@ -60,6 +60,7 @@ class MessageFields:
         self, topic: str, queue: MessageQueue, queue_offset: int, commit_log_offset: int, size: int, flag: int,
         sys_flag: int, born_timestamp: int, born_host: bytes, store_timestamp: int, store_host: bytes,
         reconsume_times: int, prepared_transaction_offset: int, body: bytes, raw_properties: bytes,
+        limit: int = MAX_BODY, properties: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.queue = queue
@@ -76,7 +77,8 @@ class MessageFields:
         self.prepared_transaction_offset = prepared_transaction_offset
         self._body = body
         self._raw_properties = raw_properties
-        self._properties: dict[str, str] | None = None
+        self._limit = limit
+        self._properties = properties
 
 
 def decode_plain(
@@ -110,10 +112,8 @@ def decode_plain(
             break
         message = kind(
             topic, queue, queue_offset, log_offset, size, flag, sys_flag, born, born_host, stored, store_host, times,
-            prepared, body, data[properties_at + 2 : after],
+            prepared, body, data[properties_at + 2 : after], limit,
         )  # fmt: skip
-        if limit != MAX_BODY:
-            message._limit = limit
         add(message)
         position = after
     return position

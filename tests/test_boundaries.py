@@ -126,6 +126,19 @@ def test_what_the_kernel_exports_is_there_and_in_order() -> None:
     assert [name for name in names if not hasattr(verniermq.kernel, name)] == []
 
 
+def test_no_object_writes_the_private_attributes_of_another() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path in files(*ROOMS)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store | ast.Del)
+        and node.attr.startswith("_")
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    ]
+    assert found == [], "say it by a method or an argument of the other object"
+
+
 def test_no_request_is_made_of_a_code_and_fields_by_name() -> None:
     """A class says which fields a request has; whoever passes a request on takes the fields that came."""
     found = []

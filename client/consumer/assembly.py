@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+import attrs
 from anyio import CapacityLimiter
 
 from verniermq.client.base import INNER_GROUP
@@ -30,29 +31,41 @@ USUAL_TIMES: Final = 16
 """How often a popped message comes again, unless the consumer says: brokers have no setting for that."""
 
 
-def put_together(consumer: PushConsumer) -> None:
+@attrs.frozen
+class Parts:
+    """What a push consumer consists of while it is connected."""
+
+    offsets: Offsets
+    assignment: Assignment
+    rebalancer: Rebalancer
+    puller: Puller
+    service: ConcurrentService | OrderlyService | PopService
+    locks: HeldLocks | None
+    """Of a consumer that works in order."""
+
+
+def put_together(consumer: PushConsumer) -> Parts:
     """Make the parts of a consumer that has just connected."""
     settings = consumer.settings
     api, routes, group, client_id = consumer._api, consumer._routes, consumer._wire_group, consumer.client_id
     locks = HeldLocks(api, routes, group, client_id) if settings.orderly and not settings.broadcasting else None
-    consumer._locks = locks
-    consumer._offsets = offsets = _offsets(consumer)
-    consumer._assignment = assignment = Assignment(
+    offsets = _offsets(consumer)
+    assignment = Assignment(
         api, routes, offsets, settings.start, settings.limits, consumer._begin_queue, locks,
         watch_span=not settings.orderly,
     )  # fmt: skip
-    consumer._rebalancer = Rebalancer(
+    rebalancer = Rebalancer(
         api, routes, consumer.host, group, client_id, settings.allocate, settings.broadcasting,
         lambda: list(consumer._subscriptions), assignment.apply, consumer._heartbeat_to, settings.rebalance_interval,
     )  # fmt: skip
-    consumer._puller = Puller(
+    puller = Puller(
         api, routes, offsets, group, settings.pull_batch, consumer._subscription, consumer._deliver,
         assignment.restart, (lambda held: True) if locks is None else locks.is_locked,
         commits=not settings.broadcasting, interval=settings.pull_interval, on_damage=settings.on_damage,
     )  # fmt: skip
     if consumer._paused:
-        consumer._puller.running.clear()
-    consumer._service = _service(consumer)
+        puller.running.clear()
+    return Parts(offsets, assignment, rebalancer, puller, _service(consumer, offsets, puller, locks), locks)
 
 
 def _offsets(consumer: PushConsumer) -> Offsets:
@@ -62,7 +75,9 @@ def _offsets(consumer: PushConsumer) -> Offsets:
     return BrokerOffsets(consumer._api, consumer._routes, consumer._wire_group)
 
 
-def _service(consumer: PushConsumer) -> ConcurrentService | OrderlyService | PopService:
+def _service(
+    consumer: PushConsumer, offsets: Offsets, puller: Puller, locks: HeldLocks | None
+) -> ConcurrentService | OrderlyService | PopService:
     settings = consumer.settings
     handler, takes_batch = consumer._handler or (consumer._iteration, False)
     assert handler is not None, "a consumer without a handler is iterated"
@@ -79,19 +94,19 @@ def _service(consumer: PushConsumer) -> ConcurrentService | OrderlyService | Pop
     )  # fmt: skip
     batch_size = settings.batch_size if takes_batch else 1
     if settings.mode == "pop":
-        return _pop_service(consumer, invoker, batch_size)
+        return _pop_service(consumer, puller, invoker, batch_size)
     if settings.orderly:
         return OrderlyService(
-            invoker, consumer._offsets, hand_back, asyncio.Semaphore(settings.concurrency), batch_size,
-            settings.broadcasting, settings.suspend, limit, consumer._locks,
+            invoker, offsets, hand_back, asyncio.Semaphore(settings.concurrency), batch_size,
+            settings.broadcasting, settings.suspend, limit, locks,
         )  # fmt: skip
     return ConcurrentService(
-        invoker, consumer._offsets, hand_back, settings.concurrency, batch_size, settings.broadcasting,
+        invoker, offsets, hand_back, settings.concurrency, batch_size, settings.broadcasting,
         settings.stuck_after, consumer._message_retried,
     )  # fmt: skip
 
 
-def _pop_service(consumer: PushConsumer, invoker: HandlerInvoker, batch_size: int) -> PopService:
+def _pop_service(consumer: PushConsumer, puller: Puller, invoker: HandlerInvoker, batch_size: int) -> PopService:
     settings = consumer.settings
     limit = settings.max_reconsume_times
     popper = Popper(
@@ -99,4 +114,4 @@ def _pop_service(consumer: PushConsumer, invoker: HandlerInvoker, batch_size: in
         (limit if limit >= 0 else USUAL_TIMES) + 1, consumer._popped_subscriptions,
     )  # fmt: skip
     renewal = Renewal(popper, settings.invisible, settings.stuck_after)
-    return PopService(popper, renewal, invoker, settings.concurrency, batch_size, consumer._puller.running)
+    return PopService(popper, renewal, invoker, settings.concurrency, batch_size, puller.running)

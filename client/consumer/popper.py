@@ -182,7 +182,7 @@ class Popper:
         """
         receipt, topic = self._receipt(message)
         address = self._address(receipt.broker_name)
-        message._receipt = await self.api.change_invisible(
+        message.receipt = await self.api.change_invisible(
             address, self.group, topic, receipt, max(0, int(seconds * 1000))
         )
 

@@ -253,7 +253,9 @@ class PushConsumer(Client):
 
     async def _started(self) -> None:
         self._hooks.add_plugins(self.host)
-        put_together(self)
+        parts = put_together(self)
+        self._offsets, self._assignment, self._locks = parts.offsets, parts.assignment, parts.locks
+        self._rebalancer, self._puller, self._service = parts.rebalancer, parts.puller, parts.service
         await self._meet_brokers()
         if not self.broadcasting:
             self._rebalancer.check_strategy()

@@ -27,7 +27,7 @@ _clients: weakref.WeakSet[SyncClient[Any]] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for client in _clients:
-        client._lock = threading.Lock()  # a thread that is not here may have held the old one
+        client._was_forked()
 
 
 after_fork(_after_fork)
@@ -51,8 +51,11 @@ class SyncClient(JavaNames, Generic[C]):
 
     def _made(self) -> C:
         client = self._make()
-        client._block = BLOCK
+        client.statement = BLOCK
         return client
+
+    def _was_forked(self) -> None:
+        self._lock = threading.Lock()  # a thread that is not here may have held the old one
 
     def start(self) -> Self:
         """Connect. ``with`` does it too."""

@@ -18,11 +18,11 @@ from verniermq.kernel.remoting.connection import Connection
 class PipeEnd(asyncio.Transport):
     """One end. Bytes that the other end does not read yet wait here, and count as unsent."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, peername: tuple[str, int]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, peername: tuple[str, int], protocol: asyncio.Protocol) -> None:
         super().__init__({"peername": peername})
         self._loop = loop
+        self._protocol = protocol
         self._other: PipeEnd
-        self._protocol: asyncio.Protocol
         self._unsent: deque[bytes] = deque()
         self._size = 0
         self._high = 1 << 20
@@ -30,6 +30,10 @@ class PipeEnd(asyncio.Transport):
         self._reads = True
         self._closing = False
         self._ended = False
+
+    def tie(self, other: PipeEnd) -> None:
+        """Hand what is written here to another end."""
+        self._other = other
 
     # --- what a connection calls -----------------------------------------------------------
 
@@ -101,8 +105,8 @@ class PipeEnd(asyncio.Transport):
 def connect_in_process(ours: Connection, served: Connection, peername: tuple[str, int]) -> None:
     """Tie two connections together; the one that is served sees ``peername`` as its peer."""
     loop = asyncio.get_running_loop()
-    near, far = PipeEnd(loop, peername), PipeEnd(loop, peername)
-    near._other, near._protocol = far, ours.as_protocol()
-    far._other, far._protocol = near, served.as_protocol()
+    near, far = PipeEnd(loop, peername, ours.as_protocol()), PipeEnd(loop, peername, served.as_protocol())
+    near.tie(far)
+    far.tie(near)
     ours.connection_made(near)
     served.connection_made(far)

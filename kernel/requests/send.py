@@ -58,12 +58,12 @@ class SendMessage(Request):
     """
 
     __slots__ = (
-        "_short",
         "born_timestamp",
         "flag",
         "properties",
         "queue_id",
         "reconsume_times",
+        "short",
         "sys_flag",
         "topic",
     )
@@ -78,6 +78,8 @@ class SendMessage(Request):
     properties: str
     """As one text."""
     reconsume_times: int
+    short: dict[str, str]
+    """The fields under their short names, as texts."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class SendMessage(Request):
         self.flag = flag
         self.properties = properties
         self.reconsume_times = reconsume_times
-        self._short = {
+        self.short = {
             "a": group,
             "b": topic,
             "c": default_topic,
@@ -119,9 +121,9 @@ class SendMessage(Request):
             "m": "true" if batch else "false",
         }
         if max_reconsume_times is not None:
-            self._short["l"] = str(max_reconsume_times)
+            self.short["l"] = str(max_reconsume_times)
         if broker_name is not None:
-            self._short["n"] = broker_name
+            self.short["n"] = broker_name
 
     def __repr__(self) -> str:
         return f"SendMessage({', '.join(f'{LONG_NAMES[name]}={value!r}' for name, value in self.ext().items())})"
@@ -133,7 +135,7 @@ class SendMessage(Request):
             decoded.topic, decoded.queue_id, decoded.sys_flag, decoded.born_timestamp, decoded.flag,
             decoded.reconsume_times, decoded.properties,
         ) = read_send(command)  # fmt: skip
-        decoded._short = _short(command)
+        decoded.short = _short(command)
         return decoded
 
     @staticmethod
@@ -152,12 +154,12 @@ class SendMessage(Request):
     @property
     def group(self) -> str:
         """The producer group."""
-        return self._short.get("a", "")
+        return self.short.get("a", "")
 
     @property
     def default_topic(self) -> str:
         """The model of a topic that this send creates."""
-        return self._short.get("c", "")
+        return self.short.get("c", "")
 
     @property
     def default_queues(self) -> int:
@@ -166,16 +168,16 @@ class SendMessage(Request):
         Raises:
             BadField: it is no number.
         """
-        return read_integer("defaultTopicQueueNums", self._short.get("d") or "4")
+        return read_integer("defaultTopicQueueNums", self.short.get("d") or "4")
 
     @property
     def unit_mode(self) -> bool:
-        return self._short.get("k", "").lower() == "true"
+        return self.short.get("k", "").lower() == "true"
 
     @property
     def max_reconsume_times(self) -> int | None:
         """After how many tries the message is dead; ``None`` if the request does not say, or says no number."""
-        given = self._short.get("l", "")
+        given = self.short.get("l", "")
         return int(given) if given.isdecimal() and len(given) < _LONGEST_NUMBER else None
 
     # --- onto the wire ---------------------------------------------------------------------
@@ -187,12 +189,12 @@ class SendMessage(Request):
     def ext(self, *, long: bool = False) -> dict[str, str]:
         """The fields under their short names, or under the long ones."""
         if not long:
-            return {name: value for name, value in self._short.items() if name in LONG_NAMES}
-        return {LONG_NAMES[name]: value for name, value in self._short.items() if name in LONG_NAMES}
+            return {name: value for name, value in self.short.items() if name in LONG_NAMES}
+        return {LONG_NAMES[name]: value for name, value in self.short.items() if name in LONG_NAMES}
 
     def for_queue(self, queue_id: int, broker_name: str) -> dict[str, str]:
         """The fields under their short names, for a queue that is chosen now."""
-        return {**self._short, "e": str(queue_id), "i": self.properties, "n": broker_name}
+        return {**self.short, "e": str(queue_id), "i": self.properties, "n": broker_name}
 
     # --- what it is about ------------------------------------------------------------------
 
