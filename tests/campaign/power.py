@@ -93,14 +93,15 @@ class Writer:
     async def _plain(self, body: bytes) -> None:
         topic, queue = self._topic()
         key = body.partition(b":")[0].decode()
-        answer = await self.peer.send(topic, body, {"KEYS": key}, queue_id=queue)
+        answer = await self.peer.send(topic, body, {"KEYS": key, "UNIQ_KEY": _unique(key)}, queue_id=queue)
         if answer.code == ResponseCode.SUCCESS:
             self.recorder.acknowledge(Promise(topic, queue, body, int(answer.ext["queueOffset"]), key))
 
     async def _batch(self, body: bytes) -> None:
         topic, queue = self._topic()
         parts = [b"%d/" % number + body for number in range(self.chance.randrange(1, 6))]
-        whole = b"".join([element(part) for part in parts])
+        unique = _unique(body.partition(b":")[0].decode())
+        whole = b"".join([element(part, {"UNIQ_KEY": f"{unique}x{number}"}) for number, part in enumerate(parts)])
         answer = await self.peer.send(topic, whole, queue_id=queue, code=RequestCode.SEND_BATCH_MESSAGE, m="true")
         if answer.code == ResponseCode.SUCCESS:
             for number, part in enumerate(parts, int(answer.ext["queueOffset"])):
@@ -122,6 +123,11 @@ class Writer:
     async def _commit_offset(self) -> None:
         fields = {"consumerGroup": self.name, "topic": "T0", "queueId": 0, "commitOffset": self.number}
         await self.peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def _unique(key: str) -> str:
+    """Of letters and digits, as those that clients make."""
+    return key.replace("-", "x")
 
 
 async def record(path: Path, chance: random.Random, patch: pytest.MonkeyPatch) -> Recorder:

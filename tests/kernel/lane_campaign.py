@@ -29,7 +29,7 @@ import click
 import pytest
 
 from tests.kernel import frames
-from tests.kernel.test_lane import Counting, meet
+from tests.kernel.test_lane import count, meet
 from tests.kernel.twins import Twin, hasty, standing_still, take_plain_way, twin
 from verniermq.kernel.accel.lane import compiled_lane
 
@@ -130,7 +130,7 @@ async def _round(kind: str, seed: int, *, compiled: bool) -> tuple[dict[str, byt
         if not compiled:
             take_plain_way(patch)
         async with twin(Path(folder), patch, turn_clock=clock) as one:
-            counting = Counting(one) if compiled else None
+            counting = count(one) if compiled else None
             await meet(one)
             answers = hashlib.sha256()
             if kind == "mixed":

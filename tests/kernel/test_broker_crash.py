@@ -21,11 +21,13 @@ import anyio.to_thread
 import attrs
 import pytest
 
+from tests.kernel.frames import unique_key
 from tests.kernel.pulling import COMMIT, INCLUDED, pull
+from tests.kernel.test_lane import Counting, compiled_only
 from tests.plugins.peer import Peer, peer
 from verniermq.kernel import Command, RequestCode, ResponseCode, decode_records, format_properties
 from verniermq.kernel.errors import RemotingError
-from verniermq.testing import BrokerProcess, broker_process
+from verniermq.testing import BrokerProcess, broker_process, running_broker
 
 pytestmark = pytest.mark.anyio
 
@@ -34,13 +36,13 @@ LONGEST_SECONDS = 0.5
 TOPIC = "orders"
 QUEUES = 4
 # Segments roll, tables are saved and checkpoints written many times a round: the kill must meet them half done.
-SETTINGS = (
-    "--set=store.segment_size=256KiB",
-    "--set=store.max_message_size=64KiB",
-    "--set=store.checkpoint_interval=50ms",
-    "--set=store.flush_interval=20ms",
-    "--set=offsets.persist_interval=50ms",
-)
+SETTINGS = {
+    "store.segment_size": "256KiB",
+    "store.max_message_size": "64KiB",
+    "store.checkpoint_interval": "50ms",
+    "store.flush_interval": "20ms",
+    "offsets.persist_interval": "50ms",
+}
 
 
 @attrs.define(eq=False)
@@ -75,13 +77,18 @@ def body(number: int) -> bytes:
     return b"%d:" % number + bytes(random.randrange(600))
 
 
+def keys(number: int) -> dict[str, str]:
+    """As clients write them; without a unique key no send is for the compiled path."""
+    return {"KEYS": f"k{number}", "UNIQ_KEY": unique_key(number)}
+
+
 def number_in(stored: bytes) -> int:
     return int(stored.partition(b":")[0])
 
 
 async def send(client: Peer, ledger: Ledger, kind: str, **properties: object) -> None:
     number = next(ledger.numbers)
-    answer = await client.send(TOPIC, body(number), queue=number % QUEUES, KEYS=f"k{number}", **properties)
+    answer = await client.send(TOPIC, body(number), queue=number % QUEUES, **keys(number), **properties)
     ledger.note(kind, answer, number)
 
 
@@ -102,7 +109,10 @@ async def without_waiting_for_the_disk(client: Peer, ledger: Ledger) -> None:
 async def one_way(client: Peer, ledger: Ledger) -> None:
     """Nothing is promised, but even these are never there twice."""
     number = next(ledger.numbers)
-    fields = {"a": "p", "b": TOPIC, "c": "TBW102", "d": 4, "e": number % QUEUES, "f": 0, "g": 1, "h": 0, "i": ""}
+    fields = {
+        "a": "p", "b": TOPIC, "c": "TBW102", "d": 4, "e": number % QUEUES, "f": 0, "g": 1, "h": 0,
+        "i": format_properties(keys(number)),
+    }  # fmt: skip
     ext = {name: str(value) for name, value in fields.items()}
     client.connection.oneway(Command.request(RequestCode.SEND_MESSAGE_V2, ext, body(number)))
     await anyio.sleep(0.002)
@@ -112,7 +122,7 @@ async def batch(client: Peer, ledger: Ledger) -> None:
     numbers = [next(ledger.numbers) for _ in range(random.randrange(2, 12))]
     entries = b""
     for number in numbers:
-        content, properties = body(number), format_properties({"KEYS": f"k{number}"}).encode()
+        content, properties = body(number), format_properties(keys(number)).encode()
         size = 22 + len(content) + len(properties)
         entries += struct.pack(">iiiii", size, 0, 0, 0, len(content)) + content
         entries += struct.pack(">h", len(properties)) + properties
@@ -135,7 +145,7 @@ async def consume(client: Peer, ledger: Ledger) -> None:
     await anyio.sleep(0.01)
 
 
-KINDS = (one_by_one, pipelined, without_waiting_for_the_disk, one_way, batch, consume)
+PRODUCERS = (one_by_one, pipelined, without_waiting_for_the_disk, one_way, batch)
 
 
 async def again_and_again(work: Callable[[Peer, Ledger], Awaitable[None]], address: str, ledger: Ledger) -> None:
@@ -178,7 +188,7 @@ async def go_on_from_the_committed_offsets(client: Peer, ledger: Ledger) -> None
 async def one_round(process: BrokerProcess, ledger: Ledger, chance: random.Random) -> None:
     ledger.first_of_round = anyio.Event()
     async with anyio.create_task_group() as work:
-        for kind in KINDS:
+        for kind in (*PRODUCERS, consume):
             work.start_soon(again_and_again, kind, process.broker, ledger)
         await ledger.first_of_round.wait()
         await anyio.sleep(chance.uniform(0, LONGEST_SECONDS))
@@ -191,7 +201,8 @@ async def one_round(process: BrokerProcess, ledger: Ledger, chance: random.Rando
 
 async def suffer(store: Path, flush: str, ledger: Ledger) -> None:
     chance = random.Random()
-    with broker_process(store, f"--set=store.flush={flush}", *SETTINGS) as process:
+    settings = {**SETTINGS, "store.flush": flush}
+    with broker_process(store, *[f"--set={name}={value}" for name, value in settings.items()]) as process:
         for _ in range(ROUNDS):
             await one_round(process, ledger, chance)
         async with peer(process.broker) as client:
@@ -212,3 +223,23 @@ async def test_a_broker_killed_under_load_keeps_what_it_acknowledged_and_its_con
         assert set(ledger.kinds) == {"one by one", "pipelined", "WAIT=false", "batch"}
         assert all(ledger.consumed[queue].keys() >= ledger.acknowledged[queue].keys() for queue in range(QUEUES))
         assert sum(ledger.kept.values()) > 0
+
+
+@compiled_only
+@pytest.mark.parametrize("kind", PRODUCERS)
+async def test_what_the_victims_are_sent_takes_the_compiled_path(
+    tmp_path: Path, kind: Callable[[Peer, Ledger], Awaitable[None]]
+) -> None:
+    ledger = Ledger()
+    settings = {name.replace(".", "__"): value for name, value in SETTINGS.items()}
+    async with running_broker(tmp_path, **settings) as broker:
+        assert broker.path == "compiled"
+        counting = Counting(broker)
+        async with peer(broker.address) as client:
+            for _ in range(QUEUES):
+                await one_by_one(client, ledger)  # each queue has its first message
+            counting.bytes = 0
+            await kind(client, ledger)
+            await client.pull(TOPIC)  # is served after what was sent without waiting
+
+            assert counting.bytes > 0

@@ -18,6 +18,7 @@ import pytest
 from tests.kernel import frames
 from tests.kernel.twins import Twin, hasty, standing_still, take_plain_way, twin
 from verniermq.kernel.accel import lane
+from verniermq.kernel.broker import Broker
 from verniermq.kernel.remoting import Command, Connection, Handler
 
 pytestmark = pytest.mark.anyio
@@ -32,13 +33,13 @@ FRAMES = 600
 class Counting:
     """A lane that counts what it served."""
 
-    def __init__(self, one: Twin) -> None:
-        assert one.broker.server.lane is not None
+    def __init__(self, broker: Broker) -> None:
+        """Of the connections that are made from now on."""
+        assert broker.server.lane is not None
         self.bytes = self.given = 0
-        self._lane = one.broker.server.lane
+        self._lane = broker.server.lane
         self.codes = self._lane.codes
-        one.broker.server.lane = self
-        one.connect()
+        broker.server.lane = self
 
     def take(self, data: bytes, start: int, connection: Any) -> tuple[int, bytes]:
         end, answers = self._lane.take(data, start, connection)
@@ -46,6 +47,12 @@ class Counting:
         if start == 0:
             self.given += len(data)
         return end, answers
+
+
+def count(one: Twin) -> Counting:
+    counting = Counting(one.broker)
+    one.connect()
+    return counting
 
 
 async def meet(one: Twin) -> None:
@@ -67,7 +74,7 @@ async def outcome(
         take_plain_way(patch)
     async with twin(folder, patch, **clock) as one:
         assert (one.broker._lane is not None) == compiled
-        counting = Counting(one) if compiled else None
+        counting = count(one) if compiled else None
         await meet(one)
         answers = [await one.give(chunk) for chunk in chunks]
         share = 0.0 if counting is None else counting.bytes / counting.given
@@ -120,7 +127,7 @@ def plain_send(number: int) -> bytes:
 async def counted(folder: Path, patch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[tuple[Twin, Counting]]:
     """A broker that has its topics, and a count of what the lane serves."""
     async with twin(folder, patch, **settings) as one:
-        counting = Counting(one)
+        counting = count(one)
         await meet(one)
         await one.give(plain_send(1))
         counting.bytes = 0
@@ -165,7 +172,7 @@ async def test_sends_and_batches_are_answered_alike_in_both_forms_of_a_header(
             if not compiled:
                 take_plain_way(patch)
             async with twin(tmp_path / str(compiled), patch) as one:
-                counting = Counting(one) if compiled else None
+                counting = count(one) if compiled else None
                 await meet(one)
                 first = await one.give(sends[0])  # tells the form of the peer's headers
                 if counting is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from tests.kernel.commitlog import stores
 from tests.kernel.commitlog.powercut import Recorder
-from tests.kernel.commitlog.stores import abandon, append_run, open_store, pending
+from tests.kernel.commitlog.stores import abandon, append_encoded, append_run, open_store, pending
 from verniermq.kernel.commitlog import mapped
 from verniermq.kernel.store import Appended, Store
 
@@ -29,33 +30,42 @@ CUTS = 270
 MESSAGES = 250
 
 
-async def produce(store: Store, recorder: Recorder, first: int, count: int, chance: random.Random) -> None:
-    """Send singly and in batches, and acknowledge what the store says is durable."""
+async def produce(
+    store: Store, recorder: Recorder, first: int, count: int, chance: random.Random, ways: Counter[str]
+) -> None:
+    """Send singly, in batches and as the compiled lane does, and acknowledge what the store says is durable."""
     number = first
     while number < first + count:
-        size = chance.choice([1, 1, 4])
+        size, way = chance.choice([1, 1, 4]), chance.choice(["messages", "run", "encoded"])
         bodies = [b"%d:" % i + chance.randbytes(chance.randrange(700)) for i in range(number, number + size)]
         messages = [
             pending(f"T{i % 2}", i % 3, body, properties={"PAD": "p" * chance.randrange(1, 900), "KEYS": f"{i}"})
             for i, body in enumerate(bodies, number)
         ]
         number += size
-        if size == 1:
-            appended: Sequence[Appended] = [store.append(messages[0])]
-        elif chance.random() < 0.5:
-            appended = store.append_batch(messages)
+        if way == "messages":
+            appended: Sequence[Appended] = [store.append(messages[0])] if size == 1 else store.append_batch(messages)
         else:
             for message in messages:
                 message.topic, message.queue_id = messages[0].topic, messages[0].queue_id
-            appended = list(append_run(store, messages[0].topic, messages[0].queue_id, bodies))
+            place = store, messages[0].topic, messages[0].queue_id, bodies
+            run = append_encoded(*place) if way == "encoded" else None
+            if run is not None:
+                ways["encoded"] += 1
+            appended = list(run or append_run(*place))
         if await store.durable(appended[-1].end) and store.waits_for_disk:
             for message, answer in zip(messages, appended, strict=True):
                 recorder.acknowledge((message.topic, message.queue_id, answer.queue_offset, bytes(message.body)))
         await anyio.lowlevel.checkpoint()
 
 
-async def record(path: Path, flush: str, patch: pytest.MonkeyPatch, chance: random.Random) -> Recorder:
-    """A life of a store: started, used, stopped, started again, used, still running when the power fails."""
+async def record(
+    path: Path, flush: str, patch: pytest.MonkeyPatch, chance: random.Random, ways: Counter[str]
+) -> Recorder:
+    """A life of a store: started, used, stopped, started again, used, still running when the power fails.
+
+    ``ways`` gets how often messages were stored as the compiled lane does.
+    """
     recorder = Recorder(path)
     with recorder.active(patch), patch.context() as changed:
         for life in range(2):
@@ -67,7 +77,7 @@ async def record(path: Path, flush: str, patch: pytest.MonkeyPatch, chance: rand
                 async with anyio.create_task_group() as producers:
                     for producer in range(3):
                         first = (life * 3 + producer) * 10 * MESSAGES
-                        producers.start_soon(produce, store, recorder, first, MESSAGES // 6, chance)
+                        producers.start_soon(produce, store, recorder, first, MESSAGES // 6, chance, ways)
                     for _ in range(5):
                         await anyio.sleep(0.005)
                         await store.save_checkpoint()
@@ -86,7 +96,9 @@ async def test_whenever_the_power_fails_nothing_acknowledged_is_lost(
     seed = random.randrange(2**32)
     print("seed", seed)  # shown when it fails
     chance = random.Random(seed)
-    recorder = await record(tmp_path / "recorded", flush, monkeypatch, chance)
+    ways: Counter[str] = Counter()
+    recorder = await record(tmp_path / "recorded", flush, monkeypatch, chance, ways)
+    assert ways["encoded"] > 5
     promised = len(recorder.acknowledged(len(recorder.events)))
     assert promised > 100 if flush == "sync" else promised == 0
 

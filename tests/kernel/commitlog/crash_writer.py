@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
-from tests.kernel.commitlog.stores import append_run, open_store, pending
+from tests.kernel.commitlog.stores import append_encoded, append_run, open_store, pending
 from verniermq.kernel.clock import SystemClock
 from verniermq.kernel.commitlog import mapped
 from verniermq.kernel.message import PendingMessage
@@ -39,15 +39,15 @@ def acknowledge(notes: int, messages: list[PendingMessage], appended: list[Appen
 
 
 def append(store: Store, messages: list[PendingMessage]) -> list[Appended]:
-    """In one of the three ways there are; as a run, all go to the queue of the first."""
-    if len(messages) == 1:
-        return [store.append(messages[0])]
-    if random.random() < 0.5:
-        return list(store.append_batch(messages))
+    """In one of the four ways there are; as a run, and encoded before, all go to the queue of the first."""
+    way = random.choice(["messages", "run", "encoded"])
+    if way == "messages":
+        return [store.append(messages[0])] if len(messages) == 1 else list(store.append_batch(messages))
     first = messages[0]
     for other in messages:
         other.topic, other.queue_id = first.topic, first.queue_id
-    return list(append_run(store, first.topic, first.queue_id, [bytes(m.body) for m in messages]))
+    place = store, first.topic, first.queue_id, [bytes(m.body) for m in messages]
+    return list((append_encoded(*place) if way == "encoded" else None) or append_run(*place))
 
 
 async def produce(store: Store, notes: int, numbers: itertools.count[int]) -> None:
