@@ -8,10 +8,15 @@ runs a few times before it counts; then all take turns, and the middle one of se
   the ordinary pull. Once all columns of every row go through Spark, once only the bodies' lengths are summed up.
 - The same for batches that are ready before the clock starts, so that nothing is fetched or decoded: what Spark itself
   takes to get rows from Python. No source in Python can be faster.
+- The values of JSON bodies, by ``valueFormat`` beside Spark's own ``from_json``; both say which bodies have none.
 - The export into Parquet, beside Spark copying the same rows from Parquet to the same layout, and beside ready batches.
-- The start of a small export until its first file is there, beside a job of Spark's own that writes one file.
 - For all of these the CPU time of Java, its Pythons and the broker: here they share the cores, elsewhere they need not.
-- The rate of sends without the plugin, with it, while a stream follows them, and while an export runs all the time.
+- The start of a small export until its first file is there, beside a job of Spark's own that writes one file; and all
+  of an export of 200,000 rows of 100 bytes, from the start of the process to its end.
+- The rate of sends without the plugin, with it, while a stream follows them, and while an export runs all the time, and
+  the broker's CPU time for each.
+
+The figures are written to ``bench/results/spark.json``; those of a part, or of fewer rows or rounds, to ``partial/``.
 """
 
 from __future__ import annotations
@@ -25,7 +30,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from itertools import count
-from operator import truediv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +37,15 @@ import anyio
 import attrs
 import click
 import pyarrow as pa
-from cpu import WHO, Clock, Rate
+from cpu import WHO, Clock, Rate, cpu_seconds, used
 from load import drive
+from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from rich.console import Console
 from rich.table import Table
 from send import frames as send_frames
-from spark_rows import QUEUES, fill, first_chunk
+from spark_figures import Figures, machine
+from spark_rows import QUEUES, TYPES, body, fill, first_chunk
 
 from verniermq.contrib.arrow.decode import decode_columns
 from verniermq.contrib.arrow.progress import ExportProgress
@@ -49,23 +55,21 @@ from verniermq.contrib.spark.export import SparkExport, run
 from verniermq.contrib.spark.session import session
 from verniermq.kernel import Command
 from verniermq.kernel.loop import backend_options
-from verniermq.testing import broker_process
+from verniermq.testing import BrokerProcess, broker_process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 WITH_PLUGIN = '--set=plugins.enable=["default", "spark"]'
-CONF = {
-    "spark.driver.memory": "2g",
-    # What docs/spark.md recommends for large reads.
-    "spark.python.unix.domain.socket.enabled": "true",
-}
+CONF = {"spark.driver.memory": "2g"}
 PARTS = ("read", "export", "start", "send")
+ROWS, ROUNDS, WARM = 1_000_000, 3, 5
+SMALL_ROWS, SMALL_BODY = 200_000, 100
 LARGE_FILES = ("--set=store.segment_size=1GiB", "--set=store.queue_entries=300000")
 
 
-def decoding(answer: Command, table: Table) -> None:
+def decoding(answer: Command, table: Table, figures: Figures) -> None:
     record_bytes = int(answer.ext["recordBytes"])
 
     def rate(columns: tuple[str, ...]) -> float:
@@ -78,8 +82,11 @@ def decoding(answer: Command, table: Table) -> None:
 
     number = decode_columns(answer.body, ("size",), record_bytes=record_bytes).num_rows
     without = tuple(name for name in COLUMNS if name != "properties")
-    table.add_row(f"decode on one core, records of {record_bytes // number} bytes", f"{rate(COLUMNS):,.0f}")
-    table.add_row("decode on one core, without the properties", f"{rate(without):,.0f}")
+    size = record_bytes // number
+    for what, columns in ((f"records of {size} bytes", COLUMNS), ("without the properties", without)):
+        found = rate(columns)
+        table.add_row(f"decode on one core, {what}", f"{found:,.0f}")
+        figures.note("read", f"decode on one core, {what}", rows_per_second=round(found))
     table.add_section()
 
 
@@ -126,10 +133,11 @@ def new_table(title: str, ratio: str) -> Table:
     return Table("what", "rows/s", ratio, *(f"{who}, µs/row" for who in WHO), title=title)
 
 
-def show(table: Table, found: dict[str, Rate], base: str) -> None:
+def show(table: Table, found: dict[str, Rate], base: str, figures: Figures, part: str) -> None:
     for name, rate in found.items():
-        ratio = f"{rate.rows / found[base].rows:.2f}"
-        table.add_row(name, f"{rate.rows:,.0f}", ratio, *(f"{rate.cpu[who]:.1f}" for who in WHO))
+        ratio = rate.rows / found[base].rows
+        table.add_row(name, f"{rate.rows:,.0f}", f"{ratio:.2f}", *(f"{rate.cpu[who]:.1f}" for who in WHO))
+        figures.rate(part, name, rate, ratio)
     table.add_section()
 
 
@@ -152,6 +160,16 @@ class Frames:
     def parquet(self) -> DataFrame:
         return self.spark.read.parquet(str(self.folder / "same"))
 
+    def values(self) -> DataFrame:
+        """JSON as typed values, by the source."""
+        return self.topic(valueFormat="json", valueSchema=TYPES, columns="value,corrupt")
+
+    def values_by_spark(self) -> DataFrame:
+        """The same by Spark's own function, which keeps a body that does not fit."""
+        options = {"columnNameOfCorruptRecord": "corrupt"}
+        text = f.col("body").cast("string")
+        return self.topic(columns="body").select(f.from_json(text, f"{TYPES}, corrupt string", options).alias("value"))
+
     def ready(self, columns: Sequence[str] = COLUMNS) -> DataFrame:
         options = {"path": str(self.folder / "ready"), "columns": ",".join(columns), "rows": str(self.rows)}
         return self.spark.read.format("ready").options(**options).load()
@@ -165,7 +183,7 @@ class Frames:
             file.write_batch(batch)
 
 
-def reading(frames: Frames, clock: Clock, table: Table) -> None:
+def reading(frames: Frames, clock: Clock, table: Table, figures: Figures) -> None:
     found = clock.rates(
         {
             "all columns: the topic": lambda: scan(frames.topic()),
@@ -176,7 +194,7 @@ def reading(frames: Frames, clock: Clock, table: Table) -> None:
     )
     once = attrs.evolve(clock, rounds=1, warm=0)
     found |= once.rates({"all columns: the topic, ordinary pulls": lambda: scan(frames.topic(reader="pull"))})
-    show(table, found, "all columns: Parquet")
+    show(table, found, "all columns: Parquet", figures, "read")
     found = clock.rates(
         {
             "length of bodies: the topic": lambda: lengths(frames.topic(columns="body")),
@@ -185,7 +203,14 @@ def reading(frames: Frames, clock: Clock, table: Table) -> None:
             "length of bodies: ready batches": lambda: lengths(frames.ready(["body"])),
         }
     )
-    show(table, found, "length of bodies: Parquet")
+    show(table, found, "length of bodies: Parquet", figures, "read")
+    found = clock.rates(
+        {
+            "values of JSON: valueFormat": lambda: scan(frames.values()),
+            "values of JSON: from_json": lambda: scan(frames.values_by_spark()),
+        }
+    )
+    show(table, found, "values of JSON: from_json", figures, "read")
 
 
 class Exports:
@@ -204,7 +229,7 @@ class Exports:
         write_messages(rows, str(next(self._folders)), "ready-0")
 
 
-def exporting(frames: Frames, clock: Clock, table: Table) -> None:
+def exporting(frames: Frames, clock: Clock, table: Table, figures: Figures) -> None:
     exports = Exports(frames.source["nameServer"], frames.rows, frames.folder)
     found = clock.rates(
         {
@@ -214,7 +239,7 @@ def exporting(frames: Frames, clock: Clock, table: Table) -> None:
             "ready batches into Parquet": lambda: exports.copy(frames.ready()),
         }
     )
-    show(table, found, "Parquet into Parquet")
+    show(table, found, "Parquet into Parquet", figures, "export")
 
 
 OWN_JOB = """
@@ -228,20 +253,33 @@ spark.range(1).coalesce(1).write.parquet(sys.argv[2])
 """
 
 
-def starting(name_server: str, master: str, rounds: int, folder: Path, console: Console) -> None:
-    """Seconds from the start of a process to its first file, by turns."""
-    export = [sys.executable, "-m", "verniermq.cli", "spark", "export"]
-    small = ["--namesrv", name_server, "--topic", "few", "--master", master]
-    own, ours = [], []
+def starting(name_server: str, master: str, rounds: int, folder: Path, console: Console, figures: Figures) -> None:
+    """Seconds from the start of a process to its first file, by turns; and to its end, of an export of more rows."""
+
+    def export(topic: str) -> tuple[list[str], Path]:
+        target = folder / f"{topic}-{number}"
+        options = ["--namesrv", name_server, "--topic", topic, "--master", master]
+        return [sys.executable, "-m", "verniermq.cli", "spark", "export", str(target), *options], target / "messages"
+
+    own, first, whole = [], [], []
     for number in range(rounds):
         target = folder / f"own-{number}"
         own.append(until_file([sys.executable, "-c", OWN_JOB, master, str(target)], target))
-        target = folder / f"small-{number}"
-        ours.append(until_file([*export, str(target), *small], target / "messages"))
-    table = Table("until the first file is there", "seconds", "ratio", title="the start")
+        first.append(until_file(*export("few")))
+        began = time.monotonic()
+        subprocess.run(export("small")[0], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        whole.append(time.monotonic() - began)
+    table = Table("the start", "seconds", "ratio", title="from the start of a process")
     base = statistics.median(own)
-    table.add_row("a job of Spark's own", f"{base:.1f}", "1.00")
-    table.add_row("an export of 600 rows", f"{statistics.median(ours):.1f}", f"{statistics.median(ours) / base:.2f}")
+    for name, seconds in (
+        ("a job of Spark's own, until its file is there", own),
+        ("an export of 600 rows, until its first file is there", first),
+        (f"an export of {SMALL_ROWS:,} rows of {SMALL_BODY} bytes, until it ends", whole),
+    ):
+        middle = statistics.median(seconds)
+        table.add_row(name, f"{middle:.1f}", f"{middle / base:.2f}")
+        each = [round(one, 2) for one in seconds]
+        figures.note("start", name, seconds=round(middle, 2), ratio=round(middle / base, 3), each=each)
     console.print(table)
 
 
@@ -266,35 +304,52 @@ def until_file(command: list[str], folder: Path) -> float:
         process.wait()
 
 
-def sending(spark: SparkSession, seconds: float, rounds: int, rows: int, folder: Path, console: Console) -> None:
-    def rate(address: str) -> float:
+@attrs.frozen
+class Sends:
+    per_second: float
+    cpu: float
+    """Microseconds of the broker's processor time for each, with whatever else it did meanwhile."""
+
+
+def sending(
+    spark: SparkSession, seconds: float, rounds: int, rows: int, folder: Path, console: Console, figures: Figures
+) -> None:
+    java = spark.sparkContext._gateway.proc.pid
+
+    def rate(process: BrokerProcess) -> Sends:
         requests = send_frames(8, 300, False)
-        return anyio.run(lambda: drive(address, requests, window=1, seconds=seconds), backend_options=backend_options())
+        before = cpu_seconds(java, process.pid)["broker"]
+        per_second = anyio.run(
+            lambda: drive(process.broker, requests, window=1, seconds=seconds, warm_up=0.0),
+            backend_options=backend_options(),
+        )
+        cpu = used(before, cpu_seconds(java, process.pid)["broker"])
+        return Sends(per_second, cpu * 1e6 / (per_second * seconds))
 
     with broker_process(None, *LARGE_FILES) as plain, broker_process(None, WITH_PLUGIN, *LARGE_FILES) as plugged:
         fill(plugged.broker, "rows", rows)
 
-        def both() -> tuple[float, float, float]:
-            """Of a broker without and with the plugin, and the ratio: one after the other, and the other way round."""
-            without, with_it = [], []
+        def both() -> list[tuple[Sends, Sends]]:
+            """Of a broker without and with the plugin: one after the other, and the other way round."""
+            found = []
             for number in range(rounds):
-                for process in (plain, plugged) if number % 2 else (plugged, plain):
-                    (without if process is plain else with_it).append(rate(process.broker))
-            ratio = statistics.median(map(truediv, with_it, without))
-            return statistics.median(without), statistics.median(with_it), ratio
+                if number % 2:
+                    without, with_it = rate(plain), rate(plugged)
+                else:
+                    with_it, without = rate(plugged), rate(plain)
+                found.append((without, with_it))
+            return found
 
-        without, with_it, ratio = both()
+        idle = both()
         source = {"nameServer": plugged.namesrv, "subscribePattern": ".*", "startingOffsets": "latest"}
         stream = spark.readStream.format("verniermq").options(**source).load().writeStream.format("noop")
         following = []
         for _ in range(rounds):
-            alone = rate(plugged.broker)
+            alone = rate(plugged)
             query = stream.option("checkpointLocation", str(folder / f"following-{len(following)}")).start()
-            rate(plugged.broker)  # until Spark has begun
-            following.append((rate(plugged.broker), alone))
+            rate(plugged)  # until Spark has begun
+            following.append((alone, rate(plugged)))
             query.stop()
-        followed = statistics.median(there for there, _ in following)
-        followed_ratio = statistics.median(there / alone for there, alone in following)
         enough = threading.Event()
         exports = Exports(plugged.namesrv, rows, folder / "meanwhile")
 
@@ -304,23 +359,32 @@ def sending(spark: SparkSession, seconds: float, rounds: int, rows: int, folder:
 
         exporter = threading.Thread(target=export_on)
         exporter.start()
-        beside, meanwhile, busy_ratio = both()
+        busy = both()
         enough.set()
         exporter.join()
-    table = Table("8 connections that wait for each answer", "sends/s", "ratio", title="what it costs those who send")
-    table.add_row("without the plugin", f"{without:,.0f}", "1.00")
-    table.add_row("with it", f"{with_it:,.0f}", f"{ratio:.2f}")
-    table.add_row("with it, while a stream follows", f"{followed:,.0f}", f"{followed_ratio:.2f}")
-    table.add_section()
-    table.add_row("while Spark exports from another broker", f"{beside:,.0f}", "1.00")
-    table.add_row("while Spark exports from this one", f"{meanwhile:,.0f}", f"{busy_ratio:.2f}")
+    title = "what it costs those who send"
+    table = Table("8 connections that wait for each answer", "sends/s", "ratio", "broker, µs/send", title=title)
+    for names, pairs in (
+        (("without the plugin", "with it"), idle),
+        (("with it, alone", "with it, while a stream follows"), following),
+        (("while Spark exports from another broker", "while Spark exports from this one"), busy),
+    ):
+        ratio = statistics.median(there.per_second / base.per_second for base, there in pairs)
+        for name, sends, of_base in zip(names, zip(*pairs, strict=True), (1.0, ratio), strict=True):
+            per_second = statistics.median(one.per_second for one in sends)
+            cpu = statistics.median(one.cpu for one in sends)
+            table.add_row(name, f"{per_second:,.0f}", f"{of_base:.2f}", f"{cpu:.1f}")
+            figures.note(
+                "send", name, sends_per_second=round(per_second), ratio=round(of_base, 3), broker_us=round(cpu, 2)
+            )
+        table.add_section()
     console.print(table)
 
 
 @click.command(help=__doc__)
-@click.option("--rows", default=1_000_000, show_default=True, help="Messages to read.")
-@click.option("--rounds", default=3, show_default=True, help="How often; the middle one counts.")
-@click.option("--warm", default=5, show_default=True, help="How often before that, until Java is fast.")
+@click.option("--rows", default=ROWS, show_default=True, help="Messages to read.")
+@click.option("--rounds", default=ROUNDS, show_default=True, help="How often; the middle one counts.")
+@click.option("--warm", default=WARM, show_default=True, help="How often before that, until Java is fast.")
 @click.option("--seconds", default=2.0, show_default=True, help="How long each measurement of sends takes.")
 @click.option("--master", default="local[2]", show_default=True, help="The Spark master.")
 @click.option("--only", type=click.Choice(PARTS), multiple=True, help="A part.  [default: all]")
@@ -331,6 +395,8 @@ def main(rows: int, rounds: int, warm: int, seconds: float, master: str, only: t
         folder = Path(name)
         spark = session(master, CONF)
         spark.sparkContext.setLogLevel("OFF")
+        options = {"rows": rows, "rounds": rounds, "warm": warm, "seconds": seconds, "master": master, "conf": CONF}
+        figures = Figures(machine(spark), options)
         if set(parts) - {"send"}:
             with broker_process(folder / "store", WITH_PLUGIN, *LARGE_FILES) as process:
                 status.update("sending messages to read")
@@ -344,22 +410,25 @@ def main(rows: int, rounds: int, warm: int, seconds: float, master: str, only: t
                 if "read" in parts:
                     status.update("Spark reads")
                     table = new_table(title, "against Parquet")
-                    decoding(answer, table)
-                    reading(frames, clock, table)
+                    decoding(answer, table, figures)
+                    reading(frames, clock, table, figures)
                     console.print(table)
                 if "export" in parts:
                     status.update("Spark exports")
                     table = new_table(title, "against the first")
-                    exporting(frames, attrs.evolve(clock, warm=min(warm, 2)), table)
+                    exporting(frames, attrs.evolve(clock, warm=min(warm, 2)), table, figures)
                     console.print(table)
                 if "start" in parts:
                     status.update("Spark starts")
                     fill(process.broker, "few", 600)
-                    starting(process.namesrv, master, rounds, folder, console)
+                    fill(process.broker, "small", SMALL_ROWS, lambda number: body(number)[:SMALL_BODY])
+                    starting(process.namesrv, master, rounds, folder, console, figures)
         if "send" in parts:
             status.update("sending while Spark exports")
-            sending(spark, seconds, rounds, min(rows, 200_000), folder, console)
+            sending(spark, seconds, rounds, min(rows, 200_000), folder, console, figures)
         spark.stop()
+    path = figures.write(whole=not only and rows >= ROWS and rounds >= ROUNDS and warm >= WARM)
+    console.print(f"written: {path}")
 
 
 if __name__ == "__main__":

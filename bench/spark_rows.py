@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 
 from verniermq.contrib.arrow.cluster import expect
 from verniermq.contrib.arrow.wire import Wire
@@ -29,7 +30,11 @@ def body(number: int) -> bytes:
     return b'{"order":%d,"customer":"%024x","cents":%d,"place":"%016x","paid":true}' % (number, customer, amount, place)
 
 
-def fill(address: str, topic: str, rows: int) -> None:
+TYPES = "order bigint, customer string, cents int, place string, paid boolean"
+"""What is in a body, as Spark says it."""
+
+
+def fill(address: str, topic: str, rows: int, make: Callable[[int], bytes] = body) -> None:
     wire = Wire(address)
     fields = {
         "topic": topic, "readQueueNums": str(QUEUES), "writeQueueNums": str(QUEUES), "perm": "6",
@@ -38,7 +43,7 @@ def fill(address: str, topic: str, rows: int) -> None:
     expect(wire.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields), RequestCode.UPDATE_AND_CREATE_TOPIC, address)
     for start in range(0, rows, PER_REQUEST):
         numbers = range(start, min(start + PER_REQUEST, rows))
-        items = b"".join([batch_item(body(number), properties(number), 0) for number in numbers])
+        items = b"".join([batch_item(make(number), properties(number), 0) for number in numbers])
         ext = {
             "a": "bench", "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(start // PER_REQUEST % QUEUES),
             "f": "0", "g": str(int(time.time() * 1000)), "h": "0", "i": "", "j": "0", "m": "true",
