@@ -4,7 +4,7 @@ In reading order::
 
     plugin.py     in the broker: serves ranges of a queue in large chunks (ranges.py), keeps figures (marks.py)
     source.py     what Spark sees: readers (stream.py) and writers (sink.py)
-    java.py       finds a Java for Spark; session.py starts Spark with the source registered
+    java.py       finds a Java for Spark, python.py the Python of its workers; session.py starts Spark with the source
     export.py     the job behind ``verniermq spark export``; batches.py, typedbatches.py and tables.py are its parts
     listener.py   tells of the user's own streams, and publishes how far they are
 

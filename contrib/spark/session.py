@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from verniermq.contrib.spark.bundle import write_bundle
 from verniermq.contrib.spark.errors import SparkError
 from verniermq.contrib.spark.java import use_java
+from verniermq.contrib.spark.python import local_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, na
     bundle: Path | None = None
     if where.startswith("local"):
         # On one machine the workers are this Python, and nothing has to be reached from outside.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", local_python())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
         # Spark's own Python processes on this machine find the package through the environment.
