@@ -1,10 +1,14 @@
-"""Types as Spark writes them, ``id long, who struct<name: string>, price decimal(9,2)``, and as Arrow has them."""
+"""Types as Spark writes them, ``id long, who struct<name: string>, price decimal(9,2)``, and as Arrow has them.
+
+A schema can be the JSON of a DataFrame's as well, which is what ``df.schema.json()`` gives.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
+import orjson
 import pyarrow as pa
 
 PLAIN: Final = {
@@ -27,11 +31,51 @@ def parse_fields(text: str) -> pa.StructType:
     Raises:
         BadType: it is something else; where is said.
     """
-    parser = _Parser(text)
-    fields = parser.fields("")
+    if text.lstrip().startswith("{"):
+        try:
+            found = _of_json(orjson.loads(text), 0)
+        except orjson.JSONDecodeError as error:
+            raise BadType(f"this is no JSON: {error}") from None
+        fields = list(found) if pa.types.is_struct(found) else []
+    else:
+        fields = _Parser(text).fields("")
     if not fields:
         raise BadType("expected columns such as 'id long, name string', found nothing")
     return pa.struct(fields)
+
+
+def _of_json(kind: Any, depth: int) -> pa.DataType:
+    """A type in a schema's JSON: a word, or an object where it has types in it."""
+    if depth > DEEPEST:
+        raise BadType(f"types are nested more than {DEEPEST} deep")
+    match kind:
+        case str():
+            return _Parser(kind).only_type()
+        case {"type": "array", "elementType": element}:
+            return pa.list_(_of_json(element, depth + 1))
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return pa.map_(_of_json(key, depth + 1), _of_json(value, depth + 1))
+        case {"type": "struct", "fields": [*members]}:
+            return pa.struct(_unlike([_field_of_json(member, depth + 1) for member in members]))
+    raise BadType(f"{_short(kind)} is no type of a DataFrame's schema")
+
+
+def _field_of_json(member: Any, depth: int) -> pa.Field:
+    match member:
+        case {"name": str(name), "type": kind}:
+            return pa.field(name, _of_json(kind, depth))
+    raise BadType(f"{_short(member)} is no column of a DataFrame's schema")
+
+
+def _short(found: Any) -> str:
+    return orjson.dumps(found).decode()[:60]
+
+
+def _unlike(fields: list[pa.Field]) -> list[pa.Field]:
+    names = [field.name for field in fields]
+    if len(set(names)) < len(names):
+        raise BadType(f"a name comes twice among {', '.join(names)}")
+    return fields
 
 
 def type_text(kind: pa.DataType) -> str:
@@ -84,10 +128,14 @@ class _Parser:
                 self._take("NOT"), self._take("NULL")
             plain = name[1:-1].replace("``", "`") if name.startswith("`") else name
             fields.append(pa.field(plain, kind))
-        names = [field.name for field in fields]
-        if len(set(names)) < len(names):
-            raise BadType(f"a name comes twice among {', '.join(names)}")
-        return fields
+        return _unlike(fields)
+
+    def only_type(self) -> pa.DataType:
+        """The type that the whole text is."""
+        kind = self._type()
+        if self._next():
+            raise BadType(f"expected the end, found {self._next()!r}")
+        return kind
 
     def _type(self) -> pa.DataType:
         self._depth += 1

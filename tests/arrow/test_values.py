@@ -45,6 +45,7 @@ AVRO = {
     ],
 }  # fmt: skip
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NESTED = '{"type": "array", "elementType": ' * 80 + '"int"' + "}" * 80
 
 
 def values(form: str, schema: str | bytes, *bodies: bytes, **more: Any) -> tuple[list[Any], list[str | None]]:
@@ -312,6 +313,27 @@ TYPES = st.recursive(
 @given(TYPES)
 def test_types_are_the_same_after_spark_s_text(kind: pa.DataType) -> None:
     assert parse_fields(f"value {type_text(kind)}")[0].type == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"type": "struct", "fields": [', "no JSON"),
+        ('{"type": "struct", "fields": [{"name": 5, "type": "long"}]}', "no column"),
+        ('{"type": "struct", "fields": [{"name": "a", "type": "money"}]}', "'money' is no type"),
+        ('{"type": "struct", "fields": [{"name": "a", "type": "int, b int"}]}', "expected the end, found ','"),
+        ('{"type": "struct", "fields": [{"name": "a", "type": {"type": "set"}}]}', "no type of a DataFrame's schema"),
+        (
+            '{"type": "struct", "fields": [{"name": "a", "type": "long"}, {"name": "a", "type": "int"}]}',
+            "a name comes twice",
+        ),
+        ('{"type": "array", "elementType": "long"}', "expected columns"),
+        (NESTED, "nested more than"),
+    ],
+)
+def test_a_schema_in_json_that_is_none_is_told(text: str, reason: str) -> None:
+    with pytest.raises(BadType, match=reason):
+        parse_fields(text)
 
 
 def test_a_type_that_spark_has_not_is_told() -> None:

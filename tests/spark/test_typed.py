@@ -24,7 +24,9 @@ from tests.spark.conftest import Source
 from tests.spark.test_export import parquet
 from tests.spark.test_source import load, run_stream
 from verniermq.cli import main
+from verniermq.contrib.arrow.ddl import parse_fields
 from verniermq.contrib.arrow.tables.iceberg import open_catalog
+from verniermq.contrib.arrow.typedtopics import parse_typed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +34,15 @@ if TYPE_CHECKING:
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DDL = "id long, amount decimal(9,2), at timestamp, who struct<name: string, tags: array<string>>"
 ORDER = {"id": 7, "amount": "12.50", "at": "2026-03-01T12:00:00Z", "who": {"name": "Ada", "tags": ["a", "b"]}}
+
+
+def test_a_schema_can_be_the_json_of_a_dataframe_s(spark: SparkSession, tmp_path: Path) -> None:
+    text = f"{DDL}, by map<string, array<int>>, note string not null"
+    file = tmp_path / "schema.json"
+    file.write_text(spark.createDataFrame([], text).schema.json())
+
+    assert parse_fields(file.read_text()) == parse_fields(text)
+    assert parse_typed([f"orders={file}"], "table")["orders"].format == "json"
 
 
 def plain(value: Any) -> Any:
