@@ -114,25 +114,43 @@ def test_the_command_shows_rows_and_says_what_retention_took(spark: SparkSession
     assert f"skipped: {450 - len(rows)} messages of orders, queue 0 were deleted" in going_on.output
 
 
+@pytest.mark.parametrize("form", ["parquet", "iceberg", "delta"])
 def test_an_export_without_spark_goes_on_with_it_and_back(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path, form: str
+) -> None:
+    bodies = producing.send_many(topic, 10)
+
+    def in_one_process() -> int:
+        with progress() as shown:
+            small = arrow.Export(out=str(tmp_path), name_server=source()["nameServer"], topics=(topic,), format=form)
+            return arrow.run(small, shown)
+
+    first = in_one_process()
+    producing.send(topic, b"for Spark")
+    second = export(tmp_path, source, topic, format=form)
+    producing.send(topic, b"for one process")
+    third = in_one_process()
+
+    assert (first, second, third) == (10, 1, 1)
+    assert bodies_in(tmp_path, form, topic) == sorted([*bodies, b"for Spark", b"for one process"])
+    topics = parquet(tmp_path / "topics")
+    counts = {row["batch"].partition("-")[2]: row["messages"] for row in topics}
+    assert counts == {"0": 10, "1": 1, "2": 1}
+
+
+def test_an_export_that_began_with_spark_goes_on_without_it(
     spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path
 ) -> None:
     bodies = producing.send_many(topic, 10)
-    with progress() as shown:
-        small = arrow.Export(out=str(tmp_path), name_server=source()["nameServer"], topics=(topic,))
-        first = arrow.run(small, shown)
-    producing.send(topic, b"for Spark")
-    second = export(tmp_path, source, topic)
+
+    first = export(tmp_path, source, topic, format="iceberg")
     producing.send(topic, b"for one process")
     with progress() as shown:
-        third = arrow.run(small, shown)
+        what = arrow.Export(out=str(tmp_path), name_server=source()["nameServer"], topics=(topic,), format="iceberg")
+        second = arrow.run(what, shown)
 
-    assert (first, second, third) == (10, 1, 1)
-    rows = parquet(tmp_path / "messages")
-    assert sorted(row["body"] for row in rows) == sorted([*bodies, b"for Spark", b"for one process"])
-    assert {row["batch"].partition("-")[2] for row in rows} == {"0", "1", "2"}
-    topics = parquet(tmp_path / "topics")
-    assert [row["messages"] for row in sorted(topics, key=lambda row: row["batch"])] == [10, 1, 1]
+    assert (first, second) == (10, 1)
+    assert bodies_in(tmp_path, "iceberg", topic) == sorted([*bodies, b"for one process"])
 
 
 @pytest.mark.parametrize("form", ["iceberg", "delta"])

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.functions import udf
 
 from tests.arrow.producing import Producing
 from tests.spark.conftest import Source
+from verniermq.contrib.arrow import scan
 from verniermq.contrib.arrow.schema import COLUMNS, ddl
 from verniermq.kernel import Property
 from verniermq.testing import BrokerProcess
@@ -254,5 +259,51 @@ def test_a_batch_that_failed_halfway_sends_no_row_twice(
     copy("0").awaitTermination()
 
     keys = [row["keys"] for row in load(spark, source(subscribe=f"{topic}-copy")).collect()]
+    assert 0 < half < 300
+    assert sorted(keys) == sorted(f"key-{number}" for number in range(300))
+
+
+def test_a_task_that_is_killed_halfway_sends_no_row_twice(
+    spark: SparkSession, producing: Producing, topic: str, source: Source, tmp_path: Path
+) -> None:
+    """By ``kill -9`` of the Python that the rows come from, once the broker has some of them."""
+    producing.send_many(topic, 300, queues=1, size=2000)
+    copied, marker = f"{topic}-copy", tmp_path / "killed"
+    producing.create(copied, 1)
+    name_server = source()["nameServer"]
+
+    def kill_once(body: bytes, key: str) -> bytes:
+        if key == "key-250" and not marker.exists():
+            marker.touch()
+            deadline = time.monotonic() + 120
+            while time.monotonic() < deadline:
+                if scan(copied, name_server, columns="queueId").read_all().num_rows:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(0.05)
+        return body
+
+    def copy() -> StreamingQuery:
+        options = source(subscribe=topic, startingOffsets="earliest")
+        stream = spark.readStream.format("verniermq").options(**options).load()
+        return (
+            stream.select(through("body", "keys").alias("body"), "keys")
+            .writeStream.format("verniermq")
+            .options(**source(topic=copied, batchSize="2000"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    through = udf(kill_once, "binary", useArrow=False)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    try:
+        with pytest.raises(Exception, match=r"Python worker|EOF"):
+            copy().awaitTermination()
+        half = load(spark, source(subscribe=copied)).count()
+        copy().awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+    keys = [row["keys"] for row in load(spark, source(subscribe=copied)).collect()]
     assert 0 < half < 300
     assert sorted(keys) == sorted(f"key-{number}" for number in range(300))
