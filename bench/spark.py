@@ -347,8 +347,10 @@ def sending(
         for _ in range(rounds):
             alone = rate(plugged)
             query = stream.option("checkpointLocation", str(folder / f"following-{len(following)}")).start()
-            rate(plugged)  # until Spark has begun
+            while query.isActive and query.lastProgress is None:
+                rate(plugged)  # until Spark has begun
             following.append((alone, rate(plugged)))
+            assert query.isActive, query.exception()
             query.stop()
         enough = threading.Event()
         exports = Exports(plugged.namesrv, rows, folder / "meanwhile")
@@ -390,6 +392,8 @@ def sending(
 @click.option("--only", type=click.Choice(PARTS), multiple=True, help="A part.  [default: all]")
 def main(rows: int, rounds: int, warm: int, seconds: float, master: str, only: tuple[str, ...]) -> None:
     parts = only or PARTS
+    # Installed packages are compiled already; what runs from a checkout is only if Python may keep what it compiled.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     console = Console(width=None if sys.stdout.isatty() else 120)
     with tempfile.TemporaryDirectory(prefix="verniermq-bench-") as name, console.status("measuring") as status:
         folder = Path(name)
