@@ -229,6 +229,17 @@ def test_confluent_s_header_names_the_schema_that_a_body_was_written_with(
     assert "expected a 0 and a schema's number" in table["corrupt"].to_pylist()[2]
 
 
+def test_json_can_have_confluent_s_header() -> None:
+    header = b"\0" + struct.pack(">i", 7)
+
+    found, reasons = values("json", "id int", header + b'{"id": 1}', b'{"id": 2}', registry="http://nobody.invalid")
+    inferred = decoder_of(ValueOptions("json", registry="http://nobody.invalid", infer=True), [header + b'{"id": 1}'])
+
+    assert found == [{"id": 1}, None]
+    assert "expected a 0 and a schema's number" in str(reasons[1])
+    assert inferred.type.names == ["id"]
+
+
 def test_modes_are_those_of_spark(producing: Producing, topic: str, source: Source) -> None:
     producing.create(topic, 1)
     for body in (b'{"id": 1}', b"poison", b'{"id": 3}'):
@@ -275,6 +286,8 @@ def test_a_schema_is_found_or_read_from_a_file(
         ({"valueFormat": "avro", "valueSchema": "{"}, "an Avro schema as JSON"),
         ({"valueFormat": "avro", "valueSchema": '"int"'}, "an Avro record"),
         ({"valueFormat": "avro", "schemaRegistry": "mq:8081"}, "begins with http"),
+        ({"valueFormat": "json", "valueSchema": "a int", "schemaRegistry": "mq:8081"}, "begins with http"),
+        ({"valueFormat": "msgpack", "valueSchema": "a int", "schemaRegistry": "http://mq"}, "json, avro or protobuf"),
         ({"valueFormat": "protobuf"}, "a descriptor set"),
         ({"valueFormat": "protobuf", "valueSchema": "??", "valueMessage": "a.B"}, "a descriptor set|full name"),
     ],

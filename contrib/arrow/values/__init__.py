@@ -126,8 +126,8 @@ class ValueOptions:
             raise BadOption(
                 "valueSchemaFile", "", "a descriptor set (protoc -o), and valueMessage with a message's name"
             )
-        if self.format == "json":
-            return
+        if self.registry and self.format == "msgpack":
+            raise BadOption("schemaRegistry", self.registry, "a valueFormat that has one: json, avro or protobuf")
         if self.registry and not self.registry.startswith(("http://", "https://")):
             raise BadOption("schemaRegistry", self.registry, "an address that begins with http:// or https://")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from io import BytesIO
 from typing import Any, Final
 
@@ -36,17 +37,23 @@ class AvroDecoder:
             raise BadOption("valueSchema", text[:80], "an Avro record")
 
     def decode(self, body: bytes) -> dict[str, Any] | None:
-        writer, data = self._reader, BytesIO(body)
+        text, data = "", BytesIO(body)
         if self._registry:
-            writer = json.loads(schema_by_number(self._registry, schema_number(body)))
+            text = schema_by_number(self._registry, schema_number(body))
             data.seek(HEADER)
         try:
-            found = fastavro.schemaless_reader(data, writer, self._reader)
+            found = fastavro.schemaless_reader(data, _parsed(text) if text else self._reader, self._reader)
         except Exception as error:  # the library raises what its readers happen to raise
             raise BadValue(f"it is no value of the Avro schema: {type(error).__name__} {error}") from None
         if left := len(body) - data.tell():
             raise BadValue(f"it is no value of the Avro schema: {left} bytes are left behind it")
         return _plain(found)  # type: ignore[no-any-return]
+
+
+@cache
+def _parsed(text: str) -> Any:
+    """A writer's schema; there are few, and each has many bodies."""
+    return fastavro.parse_schema(json.loads(text))
 
 
 def arrow_type(schema: Any, known: dict[str, Any]) -> pa.DataType:

@@ -14,12 +14,14 @@ import pyarrow as pa
 from verniermq.contrib.arrow.ddl import BadType, parse_fields, type_text
 from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.arrow.values import BadValue, ValueOptions
+from verniermq.contrib.arrow.values.registry import HEADER, schema_number
 
 Convert = Callable[[Any], Any]
 
 
 class PlainDecoder:
     def __init__(self, options: ValueOptions, samples: Sequence[bytes]) -> None:
+        self._has_header = bool(options.registry)
         self._parse: Callable[[bytes], Any] = orjson.loads
         if options.format == "msgpack":
             import msgspec
@@ -36,6 +38,9 @@ class PlainDecoder:
             raise BadValue(f"a member does not fit the schema: {error}") from None
 
     def _parsed(self, body: bytes) -> dict[str, Any]:
+        if self._has_header:
+            schema_number(body)
+            body = body[HEADER:]
         try:
             found = self._parse(body)
         except Exception as error:  # the two libraries have no class in common
