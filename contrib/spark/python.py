@@ -38,11 +38,11 @@ def local_python(environ: Mapping[str, str] = os.environ, shims: Path | None = N
     """The ``PYSPARK_PYTHON`` of a Spark whose tasks run on this machine; ``shims`` is where a script for it goes."""
     found = find_spec("pyspark")
     from_pip = found is not None and found.origin and (Path(found.origin).parent / "python/lib/pyspark.zip").is_file()
-    if not from_pip or "SPARK_HOME" in environ:  # another Spark, perhaps of another version
+    if not from_pip or "SPARK_HOME" in environ or os.name != "posix":  # another Spark, or no shell for the script
         return sys.executable
     try:
         script = make_shim(sys.executable, shims or cache_folder(environ))
-    except OSError:
+    except (OSError, RuntimeError):  # a folder that takes no files, or a user without a home
         return sys.executable
     return str(script) if os.access(script, os.X_OK) else sys.executable
 

@@ -51,9 +51,17 @@ def test_another_spark_s_own_packages_are_left_alone(tmp_path: Path) -> None:
     assert local_python({}, tmp_path) == str(next(tmp_path.rglob("python")))
 
 
-def test_a_folder_that_takes_no_script_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_place_for_the_script_the_python_itself_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     assert local_python({}, tmp_path / "file") == sys.executable
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert local_python({}) == sys.executable
 
     monkeypatch.setattr(os, "access", lambda *_: False)  # as where nothing may be run
     assert local_python({}, tmp_path) == sys.executable
