@@ -36,14 +36,17 @@ def may_stand(state: State, me: Replica, live: Mapping[int, str], logs: Iterable
     ``logs`` how far the log of each goes.
 
     If all of the set lost power and are back, the one with the longest log may, and no other: with synchronous flush
-    what was acknowledged was on the disk of one of them, and what all of them lost nobody has.
+    what was acknowledged was on the disk of one of them, and what all of them lost nobody has. It must have begun the
+    term: the set of a term that nobody began may come from a request that reached the coordinator late, when whoever
+    asked had been started again and had acknowledged more to the master before, who is not in this set and has it.
     """
     if me in state.in_sync:
         return True
     members = {number for number, _ in state.in_sync}
     if me[0] not in members or not _all_came_back(state, live):
         return False
-    return ranked(found for found in logs if found.replica in members)[:1] == [me[0]]
+    known = {found.replica: found for found in logs if found.replica in members}
+    return ranked(known.values())[:1] == [me[0]] and known[me[0]].epoch == state.term
 
 
 def _all_came_back(state: State, live: Mapping[int, str]) -> bool:

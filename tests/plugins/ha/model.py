@@ -9,6 +9,13 @@ What does not matter for the rules is left out, to have fewer worlds to look at.
 again at once, without all that it had in memory: one that stays away is one that does nothing. A connection that
 breaks is the replica's being killed. A power cut takes any part of what was not synced. A change that the coordinator
 will refuse, since its state is another by now, is refused at once.
+
+Whoever stands does nothing until it knows the answer, as one that was killed does nothing: so it is killed first, and
+to ask and to be elected is one step. What a killed process asked for is not kept where every replica of the set could
+have asked for it: any of them may be stored as the master at any time, and not know it. That is more than can happen,
+since a request is sent with the log on disk, and what holds in those worlds holds in fewer.
+
+What nothing depends on any more is forgotten (:meth:`Model.settled`), so that worlds which differ in it are one.
 """
 
 from __future__ import annotations
@@ -89,6 +96,7 @@ class Node(NamedTuple):
     """As a master: the last stored state that it knows of."""
     links: tuple[Link | None, ...] = ()
     asked: Asked | None = None
+    """As a master: the change whose outcome it does not know."""
     appointed: int = 0
     """The term of which the master before made it the master, if it runs since then."""
 
@@ -101,7 +109,7 @@ class World(NamedTuple):
     stored: State
     nodes: tuple[Node, ...]
     orphans: frozenset[State] = frozenset()
-    """What killed processes asked for, and the coordinator has not seen yet."""
+    """What killed processes asked for, and the coordinator has not seen yet, but for elections of the set's members."""
     acknowledged: Log = ()
     seen: Log = ()
     """What readers got from the queues of any replica."""
@@ -146,9 +154,14 @@ class Model:
     # --- steps -----------------------------------------------------------------------------
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
+        for name, after in self._steps(world):
+            yield name, self.settled(after)
+
+    def _steps(self, world: World) -> Iterator[tuple[str, World]]:
         for orphan in world.orphans:
             after = self._store(world._replace(orphans=world.orphans - {orphan}), orphan)
             yield "store late", self._appoint(after, orphan) if orphan.term > world.stored.term else after
+        yield from self._late_elections(world)
         yield from self._power_cuts(world)
         for node in world.nodes:
             yield from self._killed(world, node)
@@ -158,6 +171,15 @@ class Model:
                 yield from self._as_master(world, node)
             else:
                 yield from self._as_other(world, node)
+
+    def _late_elections(self, world: World) -> Iterator[tuple[str, World]]:
+        """A process of the set asked, was killed, and the next one did whatever it did since."""
+        if world.stored.term == self.limits.terms:
+            return
+        for name in world.stored.in_sync:
+            if world.nodes[name[0]].term != world.stored.term:  # a master that was killed leads no more
+                state = self.rules.elected(world.stored, name)
+                yield f"elect {name[0]} late", self._appoint(self._store(world, state), state)
 
     def _killed(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
         killed = _empty(node)
@@ -214,10 +236,8 @@ class Model:
 
     def _stored(self, world: World, node: Node, asked: Asked) -> World:
         after = self._store(world, asked.state)
-        if node.term:
-            after = after.with_node(node._replace(asked=asked._replace(taken=True)))
-            return self._appoint(after, asked.state) if asked.state.term > node.term else after
-        return self._begin(after, node, asked.state)
+        after = after.with_node(node._replace(asked=asked._replace(taken=True)))
+        return self._appoint(after, asked.state) if asked.state.term > node.term else after
 
     def _appoint(self, world: World, state: State) -> World:
         """Its process runs already, and will lead, though it did not ask for it."""
@@ -229,8 +249,12 @@ class Model:
     # --- a master --------------------------------------------------------------------------
 
     def _as_master(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
-        assert node.known is not None
         number = node.number
+        if node.known is None:  # see settled
+            if world.sent < self.limits.messages:
+                longer = node._replace(log=(*node.log, (node.term, world.sent)))
+                yield f"send {number}", world.with_node(longer, sent=world.sent + 1)
+            return
         hands_over = node.asked is not None and node.asked.state.term > node.term
         if world.sent < self.limits.messages and not hands_over:
             longer = node._replace(log=(*node.log, (node.term, world.sent)))
@@ -315,29 +339,32 @@ class Model:
     # --- the others ------------------------------------------------------------------------
 
     def _as_other(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
-        if node.appointed and node.asked is None:
+        if node.appointed:
             yield f"appointed {node.number}", self._lead(world, node)
         if node.follows is not None:
             yield from self._follow(world, node)
-        elif node.asked is None:
+        else:
             yield from self._connect(world, node)
-        if node.asked is None and world.stored.term < self.limits.terms:
+        if world.stored.term < self.limits.terms:
             live = {other.number: other.name[1] for other in world.nodes}
             logs = [
                 election.Candidate(other.epochs[-1][0] if other.epochs else 0, len(other.log), other.number)
                 for other in world.nodes
             ]
             if self.rules.may_stand(world.stored, node.name, live, logs):
-                yield f"stand {node.number}", self._stand(world, node)
+                wanted = self.rules.elected(world.stored, node.name)
+                alone, stands = self._stand(world, node)
+                yield f"elect {node.number}", self._begin(self._store(alone, wanted), stands, wanted)
+                if node.name not in world.stored.in_sync:
+                    asked = alone.with_node(_empty(stands), orphans=world.orphans | {wanted})
+                    yield f"ask for {node.number}", asked
 
-    def _stand(self, world: World, node: Node) -> World:
-        """Close the connection, read, sync, ask."""
+    def _stand(self, world: World, node: Node) -> tuple[World, Node]:
+        """Close the connection, read, sync."""
         if node.follows is not None:
             world = _close(world, node)
-            node = node._replace(follows=None)
         synced = len(node.log) if self.rules.syncs_before_alone else node.synced
-        asked = Asked(self.rules.elected(world.stored, node.name))
-        return world.with_node(node._replace(synced=synced, asked=asked))
+        return world, node._replace(synced=synced, follows=None)
 
     def _lead(self, world: World, node: Node) -> World:
         if node.follows is not None:
@@ -346,7 +373,8 @@ class Model:
 
     def _begin(self, world: World, node: Node, state: State) -> World:
         """It is elected. One that does not know it yet is like a master that does nothing yet."""
-        began = node._replace(asked=None, term=state.term, known=state, links=(None,) * self.limits.replicas,
+        began = node._replace(
+            asked=None, appointed=0, term=state.term, known=state, links=(None,) * self.limits.replicas,
             epochs=self.rules.begin(node.epochs, state.term, len(node.log)),
         )  # fmt: skip
         return self._confirm(world.with_node(began), node.number)
@@ -383,6 +411,42 @@ class Model:
             links = _put(master.links, node.number, link._replace(under_way=end + 1))
             yield f"copy to {node.number}", world.with_node(copied).with_node(master._replace(links=links))
 
+    # --- what does not matter any more -----------------------------------------------------
+
+    def settled(self, world: World) -> World:
+        """The same world without what no step to come depends on."""
+        for node in world.nodes:
+            settled = node
+            if node.term and node.term < world.stored.term and self._is_over(node):
+                # It may write for itself alone, and whoever is killed can do what it can do when it was.
+                left = world.sent < self.limits.messages
+                settled = node._replace(known=None, links=(), asked=None) if left else _empty(node)
+            elif node.links and not self.rules.keeps_acks:
+                links = tuple(link and _heard(link, node.confirm) for link in node.links)
+                settled = node if links == node.links else node._replace(links=links)
+            if settled.known is None and self._never_asks_its_disk(world):
+                settled = settled._replace(synced=0)
+            if settled is not node:
+                world = world.with_node(settled)
+        return world
+
+    def _is_over(self, node: Node) -> bool:
+        """Whether this master of an earlier term can confirm nothing more: it only waits for its end."""
+        if node.known is None or any(link is not None and link.open for link in node.links):
+            return False
+        said = {other: link.under_way for other, link in enumerate(node.links) if link is not None}
+        stored, proposed = node.known.in_sync, self._proposed(node)
+        cases = [(stored, proposed)] if proposed is None else [(stored, proposed), (stored, None), (proposed, None)]
+        end = len(node.log) + self.limits.messages
+        return all(
+            self.rules.confirmed(node.number, end, end, said, *case, node.confirm) == node.confirm for case in cases
+        )
+
+    def _never_asks_its_disk(self, world: World) -> bool:
+        """Whether one that does not lead may lose no more, and syncs before it leads."""
+        no_more_cuts = world.cuts == self.limits.power_cuts
+        return no_more_cuts and self.rules.syncs_before_alone and not self.limits.hand_overs
+
     # --- what must hold --------------------------------------------------------------------
 
     @staticmethod
@@ -413,6 +477,14 @@ class Model:
 def _empty(node: Node) -> Node:
     """What a process has forgotten when it starts again."""
     return node._replace(follows=None, term=0, known=None, links=(), asked=None, appointed=0)
+
+
+def _heard(link: Link, confirm: int) -> Link | None:
+    """What a replica has below what is confirmed neither lets it join nor confirms anything."""
+    if link.under_way <= confirm and not link.open:
+        return None
+    ack = link.ack if link.ack >= confirm else 0
+    return Link(ack, link.under_way if link.under_way >= confirm else 0, link.open)
 
 
 def _put(links: tuple[Link | None, ...], number: int, link: Link | None) -> tuple[Link | None, ...]:
