@@ -20,7 +20,8 @@ if os.environ.get("VERNIERMQ_COMPILE"):
     # Without the debugger's tables, which some builds of Python ask for, a compiler takes half as long.
     flags = [] if sys.platform == "win32" else ["-O2", "-g0", *os.environ.get("VERNIERMQ_COMPILE_FLAGS", "").split()]
     for source in (
-        "kernel/accel/_lane.pyx", "plugins/query/_entries.pyx", "client/_wire.pyx", "contrib/arrow/_pairs.pyx",
+        "kernel/accel/_lane.pyx", "kernel/commitlog/_records.pyx", "plugins/query/_entries.pyx", "client/_wire.pyx",
+        "contrib/arrow/_pairs.pyx",
     ):  # fmt: skip
         # A broker tells by it whether what was compiled is still the source that lies beside it.
         mark = zlib.crc32(Path(source).read_bytes())

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verniermq.kernel import hookspecs, requests
-from verniermq.kernel.accel.compiled import compiled
 from verniermq.kernel.broker import Broker, Context
 from verniermq.kernel.clock import SAME_MOMENT, Clock, SystemClock
 from verniermq.kernel.codes import PRODUCT, PRODUCT_FIELD, Perm, RequestCode, ResponseCode
@@ -26,6 +25,7 @@ from verniermq.kernel.commitlog.mapped import (
 )
 from verniermq.kernel.commitlog.record import decode as decode_record
 from verniermq.kernel.commitlog.record import decode_all as decode_records
+from verniermq.kernel.compiled import compiled
 from verniermq.kernel.config import Configuration, Duration, Size, format_duration, parse_duration, setting
 from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.kernel.deadlines import Deadlines

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from verniermq.kernel import hookspecs
-from verniermq.kernel.accel.compiled import compiled
 from verniermq.kernel.accel.served import ServedSends
 from verniermq.kernel.codes import RequestCode
 from verniermq.kernel.commitlog.record import MAGIC_V1, topic_field
+from verniermq.kernel.compiled import compiled
 from verniermq.kernel.dispatch.run import Run
 from verniermq.kernel.errors import StoreNotWritable
 from verniermq.kernel.handlers.plainbatch import PlainTexts

@@ -18,7 +18,10 @@ from verniermq.kernel.commitlog.record import (
     RecordLayout,
     layout,
 )
+from verniermq.kernel.compiled import compiled
 from verniermq.kernel.errors import CorruptRecord
+
+RECORDS: Final = compiled(__package__, "_records")
 
 SECTOR: Final = 512
 _FOREIGN: Final = re.compile(rb"[^!-.0-~]")
@@ -46,6 +49,8 @@ def whole_record_at(
             carry too, so that a record's copy inside some message's body is not taken for one.
     """
     end = len(buffer) if limit is None else limit
+    if RECORDS is not None and (fields := RECORDS.whole_record(buffer, position, end, commit_log_offset)) is not None:
+        return RecordLayout._make(fields)
     if end - position >= BLANK_SIZE:
         size, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)
         if magic == MAGIC_BLANK and size == end - position:

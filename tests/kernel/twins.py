@@ -18,6 +18,7 @@ import pytest
 
 from verniermq.kernel.accel import lane
 from verniermq.kernel.broker import Broker
+from verniermq.kernel.commitlog import integrity
 from verniermq.kernel.dispatch.consumequeue import ENTRY_SIZE, ConsumeQueue
 from verniermq.kernel.handlers import send
 from verniermq.kernel.message import pack_host
@@ -34,6 +35,7 @@ def take_plain_way(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lane, "compiled_lane", lambda: None)
     for module in (indexfile, keys):
         patch.setattr(module, "ENTRIES", None)
+    patch.setattr(integrity, "RECORDS", None)
 
 
 class Socket:
