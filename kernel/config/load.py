@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -64,6 +63,8 @@ def configuration_of(document: Mapping[str, Any], source: str) -> Configuration:
 
 def read_file(path: Path) -> dict[str, Any]:
     """Read a TOML file; whatever is wrong with it is one line."""
+    import tomllib  # a broker with the defaults reads no file
+
     text = ""
     try:
         text = path.read_text(encoding="utf-8")

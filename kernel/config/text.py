@@ -16,7 +16,6 @@ A text that does not fit is handed back as it is; whoever checks the kinds then 
 from __future__ import annotations
 
 import re
-import tomllib
 from typing import Any, Final, Literal, get_origin
 
 from verniermq.kernel.config.kinds import is_table, item_kind, value_kind
@@ -66,6 +65,8 @@ def _table(text: str) -> Any:
     table = _as_in_the_file(text)
     if table is not text or not text.strip():
         return table
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -73,6 +74,8 @@ def _table(text: str) -> Any:
 
 
 def _as_in_the_file(text: str) -> Any:
+    import tomllib  # a broker with the defaults reads no such text
+
     try:
         document = tomllib.loads(f"value = {text.strip()}")
     except tomllib.TOMLDecodeError:

@@ -43,7 +43,7 @@ LONG_NAMES: Final = {short: long for long, short in SHORT_NAMES.items()}
 SPELLED_OUT: Final = frozenset({int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE)})
 """The codes whose fields have the long names."""
 
-SMALL: Final = {str(number): number for number in range(1024)}
+SMALL: Final = {str(number): number for number in range(256)}
 """Texts of the numbers that the fields of a send nearly always have: looked up in half the time of reading them."""
 
 _LONGEST_NUMBER: Final = 20

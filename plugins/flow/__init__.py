@@ -2,14 +2,16 @@
 
 Read in this order: ``window`` (what happened in the last second), ``shaping`` and ``breaker`` (one rule at
 work), ``system`` (all calls together), ``rules`` (as the file has them), ``gate`` (one call's way past its rules),
-``engine`` (from rules to gates), ``broker`` and ``consumer`` (gates in front of the handlers of either).
+``engine`` (from rules to gates), ``broker`` and ``consumer`` (gates in front of the handlers of either). A broker
+without rules imports none of them but ``rules``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from itertools import islice
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import anyio
 import attrs
@@ -26,12 +28,11 @@ from verniermq.kernel import (
     hookspecs,
     setting,
 )
-from verniermq.plugins.flow import report
-from verniermq.plugins.flow.broker import RequestGates
-from verniermq.plugins.flow.engine import MAX_RESOURCES, Engine
-from verniermq.plugins.flow.entry import steady_clock
-from verniermq.plugins.flow.rules import BreakerRule, FlowRule, SystemRule
-from verniermq.plugins.flow.system import Machine
+from verniermq.plugins.flow.rules import MAX_RESOURCES, BreakerRule, FlowRule, SystemRule
+
+if TYPE_CHECKING:
+    from verniermq.plugins.flow.broker import RequestGates
+    from verniermq.plugins.flow.engine import Engine
 
 SAMPLE_SECONDS: Final = 1.0
 SHOWN_RESOURCES: Final = 100
@@ -53,6 +54,10 @@ class Config:
         at_least=1,
     )
 
+    @property
+    def limits_anything(self) -> bool:
+        return bool(self.rules or self.breakers) or self.system.limits_anything
+
 
 @attrs.define(eq=False)
 class Plugin:
@@ -66,20 +71,27 @@ class Plugin:
     )
     config: Config
     broker: Context
-    engine: Engine = attrs.field(init=False)
-    _clock_ns: Callable[[], int] = attrs.field(init=False)
-    _gates: RequestGates = attrs.field(init=False)
     _system_is_limited: anyio.Event = attrs.field(factory=anyio.Event, init=False)
 
-    def __attrs_post_init__(self) -> None:
+    @cached_property
+    def engine(self) -> Engine:
+        return make_engine(self.config)
+
+    @cached_property
+    def _gates(self) -> RequestGates:
+        from verniermq.plugins.flow.broker import RequestGates
+
+        return RequestGates(self.engine, self.broker, self._clock_ns)
+
+    @cached_property
+    def _clock_ns(self) -> Callable[[], int]:
         clock = self.broker.clock
-        self.engine = make_engine(self.config)
         if isinstance(clock, SystemClock):
-            self._clock_ns = steady_clock()
-        else:
-            begun = clock.now() - clock.monotonic()
-            self._clock_ns = lambda: round((begun + clock.monotonic()) * 1_000_000) * 1000
-        self._gates = RequestGates(self.engine, self.broker, self._clock_ns)
+            from verniermq.plugins.flow.entry import steady_clock
+
+            return steady_clock()
+        begun = clock.now() - clock.monotonic()
+        return lambda: round((begun + clock.monotonic()) * 1_000_000) * 1000
 
     def setup(self, registry: Registry) -> None:
         registry.handler(RequestCode.GET_FLOW_FIGURES, self._answer_figures)
@@ -92,17 +104,19 @@ class Plugin:
 
     @hookimpl
     def settings_changed(self, settings: Config) -> None:
+        had_rules = self.config.limits_anything
         self.config = settings
-        self.engine.load(settings.rules, settings.breakers, settings.system)
+        if had_rules or settings.limits_anything:
+            self.engine.load(settings.rules, settings.breakers, settings.system)
+        if had_rules and not settings.limits_anything:
+            self._gates.forget()
         self._rules_changed()
 
     def _rules_changed(self) -> None:
         """Without rules, no request passes by here."""
         for hook in (hookspecs.before_request, hookspecs.request_served):
-            self.broker.hooks.pause(self, hook, paused=not self.engine.is_active)
-        if not self.engine.is_active:
-            self._gates.forget()
-        if self.engine.system is not None:
+            self.broker.hooks.pause(self, hook, paused=not self.config.limits_anything)
+        if self.config.system.limits_anything:
             self._system_is_limited.set()
 
     @hookimpl
@@ -115,17 +129,28 @@ class Plugin:
 
     def _sends_pass(self, group: str, topic: str, connection: Connection) -> bool:
         """No rule is about such sends. Which client it is may be known later, so rules about clients are about all."""
+        if not self.config.limits_anything:
+            return True
         return not self.engine.limits_clients and not self._gates.limits_sends(group, topic)
 
     @hookimpl(optionalhook=True)
     def runtime_info(self) -> Mapping[str, str]:
+        if not self.config.limits_anything:
+            return {}
+        from verniermq.plugins.flow import report
+
         shown = islice(report.figures(self.engine, self._clock_ns() // 1_000_000), SHOWN_RESOURCES)
         return {f"flow {resource.name}": str(resource) for resource in shown}
 
     def _answer_figures(self, request: Command, connection: Connection) -> Command:
+        from verniermq.plugins.flow import report
+
         return request.reply(body=report.as_json(self.engine, self._clock_ns() // 1_000_000))
 
     async def _sample(self) -> None:
+        await self._system_is_limited.wait()
+        from verniermq.plugins.flow.system import Machine
+
         machine = Machine()
         while True:
             if self.engine.system is None:
@@ -137,4 +162,6 @@ class Plugin:
 
 
 def make_engine(config: Config) -> Engine:
+    from verniermq.plugins.flow.engine import Engine
+
     return Engine(config.rules, config.breakers, config.system, max_resources=config.max_resources)

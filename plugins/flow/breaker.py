@@ -14,9 +14,8 @@ the limit.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal
 
-Measure = Literal["slow_ratio", "error_ratio", "error_count"]
+from verniermq.plugins.flow.rules import Measure
 
 
 class BreakerState(Enum):

@@ -13,15 +13,13 @@ limit of one topic neither cools down nor lets loose another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from verniermq.plugins.flow.breaker import Breaker
 from verniermq.plugins.flow.gate import FlowResource, Gate
-from verniermq.plugins.flow.rules import BreakerRule, FlowRule, Kind, SystemRule
+from verniermq.plugins.flow.rules import MAX_RESOURCES, BreakerRule, FlowRule, Kind, SystemRule
 from verniermq.plugins.flow.shaper import Shaper
 from verniermq.plugins.flow.system import SystemProtection
-
-MAX_RESOURCES: Final = 10_000
 
 RuleT = TypeVar("RuleT")
 AppliedT = TypeVar("AppliedT")

@@ -25,14 +25,19 @@ pattern does not share its count out: every resource that fits has the whole of 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
 from verniermq.kernel import setting
-from verniermq.plugins.flow.breaker import Breaker, Measure
-from verniermq.plugins.flow.shaper import Concurrency, Reject, Shaper, UniformRate, WarmUp, WarmUpUniformRate
 
+if TYPE_CHECKING:
+    from verniermq.plugins.flow.breaker import Breaker
+    from verniermq.plugins.flow.shaper import Shaper
+
+MAX_RESOURCES: Final = 10_000
+
+Measure = Literal["slow_ratio", "error_ratio", "error_count"]
 Kind = Literal["resource", "topic", "client", "request"]
 KINDS: tuple[Kind, ...] = ("resource", "topic", "client", "request")
 
@@ -112,6 +117,8 @@ class FlowRule(RuleTarget):
 
     def shaper(self) -> Shaper:
         """A fresh object that applies this rule to one resource."""
+        from verniermq.plugins.flow.shaper import Concurrency, Reject, UniformRate, WarmUp, WarmUpUniformRate
+
         if self.grade == "concurrency":
             return Concurrency(self.count)
         match self.behaviour:
@@ -154,6 +161,8 @@ class BreakerRule(RuleTarget):
 
     def breaker(self) -> Breaker:
         """A fresh breaker for one resource."""
+        from verniermq.plugins.flow.breaker import Breaker
+
         return Breaker(
             self.measure,
             self.limit,

@@ -19,7 +19,17 @@ from verniermq.kernel import Property, Run, SysFlag, compiled
 
 _MASK: Final = 0xFFFFFFFF
 _LONGEST: Final = 64
-_POWERS: Final = [tuple(pow(31, n - 1 - i, 1 << 32) for i in range(n)) for n in range(_LONGEST + 1)]
+
+
+class _Powers(dict[int, tuple[int, ...]]):
+    """By the length of a text: what each of its characters counts in its hash; worked out with the first such text."""
+
+    def __missing__(self, length: int) -> tuple[int, ...]:
+        self[length] = powers = tuple(pow(31, length - 1 - place, 1 << 32) for place in range(length))
+        return powers
+
+
+_POWERS: Final = _Powers()
 _SHIFT: Final = [pow(31, n, 1 << 32) for n in range(_LONGEST + 1)]
 
 ENTRIES: Final = compiled(__package__, "_entries")

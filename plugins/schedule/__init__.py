@@ -49,8 +49,8 @@ from verniermq.plugins.schedule.levels import (
 )
 from verniermq.plugins.schedule.progress import DelayOffsets
 from verniermq.plugins.schedule.timers.recall import DELETE_KEY, Recall, add_handle
-from verniermq.plugins.schedule.timers.service import LONGEST_WINDOW, Timers
-from verniermq.plugins.schedule.timers.times import SECOND, slot_of, wished_ms
+from verniermq.plugins.schedule.timers.timers import Timers
+from verniermq.plugins.schedule.timers.times import LONGEST_WINDOW, SECOND, slot_of, wished_ms
 from verniermq.protocol.recall import RecallMessage
 
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

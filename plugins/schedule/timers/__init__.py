@@ -13,5 +13,5 @@
 
 Memory does not grow with the messages that wait: what is kept of them is on disk, and taking one in writes one
 record and one slot, however many there are. Read in this order: ``times``, ``timerlog``, ``wheel``, ``check``,
-``recovery``, ``progress``, ``intake``, ``slot``, ``service``, ``recall``, ``examine``.
+``recovery``, ``progress``, ``enqueue``, ``slot``, ``service``, ``timers``, ``recall``, ``examine``.
 """

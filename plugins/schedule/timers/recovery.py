@@ -32,6 +32,7 @@ from verniermq.kernel import Store
 from verniermq.plugins.schedule.timers.check import TimerCheckpoint, load_check
 from verniermq.plugins.schedule.timers.doubt import doubt, latest_second
 from verniermq.plugins.schedule.timers.timerlog import DELETE, TimerLog
+from verniermq.plugins.schedule.timers.timers import AtStart
 from verniermq.plugins.schedule.timers.wheel import SLOTS, Wheel
 
 logger = logging.getLogger(__name__)
@@ -48,18 +49,6 @@ class TimerFiles:
     """The timer log was lost: messages below this queue offset are taken in again, unless they were delivered."""
     delivered_before: int = 0
     """Those of seconds before this one were."""
-
-
-@attrs.frozen
-class AtStart:
-    """How the store was found, before anything was appended to it."""
-
-    log_end: int
-    """The end of the commit log."""
-    queue_end: int
-    """How many timed messages were sent."""
-    delivered_before: int
-    """The second to begin with if nothing says it."""
 
 
 def open_files(root: Path, store: Store, *, file_size: int, at_start: AtStart, queue: tuple[str, int]) -> TimerFiles:

@@ -7,8 +7,7 @@ late for its own slot goes into the one that is delivered now, at the earliest m
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -18,36 +17,24 @@ import anyio.lowlevel
 import anyio.to_thread
 import attrs
 
-from verniermq.kernel import TIMER_TOPIC, Clock, Context, Document, PendingMessage, StoredMessage, StoreError
+from verniermq.kernel import TIMER_TOPIC, Clock, Context, PendingMessage, StoredMessage, StoreError
 from verniermq.plugins.schedule.delivery import Delivery, reveal
 from verniermq.plugins.schedule.timers.check import TimerCheckpoint, TimerCheckpointFile
 from verniermq.plugins.schedule.timers.enqueue import EnqueueResult, TimerEnqueue
 from verniermq.plugins.schedule.timers.progress import TimerProgress
 from verniermq.plugins.schedule.timers.recall import DELETE_KEY, delete_key_of
-from verniermq.plugins.schedule.timers.recovery import AtStart, TimerFiles, mend, open_files
+from verniermq.plugins.schedule.timers.recovery import TimerFiles, mend
 from verniermq.plugins.schedule.timers.slot import OpenSlot
 from verniermq.plugins.schedule.timers.timerlog import DELETE, ROLL, TimerEntry
-from verniermq.plugins.schedule.timers.times import DAY_SECONDS, SECOND, slot_of
+from verniermq.plugins.schedule.timers.times import LONGEST_WINDOW, QUEUE, SECOND, slot_of
 from verniermq.plugins.schedule.timers.wheel import Slot
 
 logger = logging.getLogger(__name__)
 
 DELIVER_BATCH: Final = 64
 CHAIN_BATCH: Final = 2000
-LONGEST_WINDOW: Final = 7 * DAY_SECONDS
-"""No slot is further away than this from when its record was written."""
-
-
-QUEUE: Final = (TIMER_TOPIC, 0)
-
-BOUNDS: Final = (5, 60, 300, 900, 3600, 14400, 28800, 86400)
-"""In seconds, as Apache counts what is due."""
 LOOKED_AT: Final = 500
-"""Slots that are looked at for that, each a read of a file: seconds with messages that come after them do not count."""
-
-UNKNOWN_SECONDS: Final = 60
-"""If nothing says what was delivered: so long before the newest message was stored everything was, even by a broker
-that was late."""
+"""Slots that are looked at to count what is due, each a read of a file: messages of seconds after them do not count."""
 
 
 class DamagedTimers(StoreError):
@@ -57,67 +44,31 @@ class DamagedTimers(StoreError):
         super().__init__(f"the timer log is damaged at position {position}, in the chain of second {second}")
 
 
-class Timers:
-    """Runs on one broker. ``window`` is in seconds."""
+class TimerService:
+    """Works with the files once they are open. ``window`` is in seconds; ``recalled``, the keys of what was taken back
+    and whose marker is not taken in yet, is filled from outside."""
 
-    def __init__(self, broker: Context, *, window: int, file_size: int, persist_interval: float) -> None:
-        self.used = anyio.Event()
-        """Set by the first timed message; before it there are no files and nothing runs."""
+    def __init__(
+        self, broker: Context, files: TimerFiles, recalled: set[str], *, window: int, persist_interval: float
+    ) -> None:
         self._broker = broker
         self._clock: Clock = broker.clock
         self._delivery = Delivery(broker)
-        self._window = window
-        self._file_size = file_size
-        self._persist_interval = persist_interval
-        self._at_start: AtStart
-        self._root = Path(broker.store.path)
-        self._ready = anyio.Event()
-        self._opened = False
         self._mending = False
         self._saved: dict[str, Any] = {}
-        self._files: TimerFiles
-        self._progress: TimerProgress
-        self._enqueue: TimerEnqueue
-        self._document: Document
+        self._files = files
+        file = TimerCheckpointFile(Path(broker.store.path) / "config" / "timercheck", files.log, files.wheel)
+        self._document = broker.keep(file, self._snapshot, persist_interval)
+        self._progress = TimerProgress(files.check, self._document.touch)
+        self._enqueue = TimerEnqueue(broker, files, self._progress, window)
         self._slot: OpenSlot | None = None
-        self._fresh_recalls: set[str] = set()
-        """Taken back, and the marker not taken in yet."""
+        self._fresh_recalls = recalled
         self._changed = anyio.Event()
         self._sleeps_until: float = inf
         self._room = anyio.Event()
-
-    # --- opening and saving ----------------------------------------------------------------
-
-    def store_opened(self) -> None:
-        """Note what the store has before anything is put into it."""
-        store = self._broker.store
-        newest = slot_of(store.newest_timestamp) - UNKNOWN_SECONDS
-        self._at_start = AtStart(store.end, store.max_offset(*QUEUE), newest)
-
-    async def prepare(self) -> None:
-        """Open the files, if there are any; before that nothing is taken in or delivered."""
-        if self._broker.store.max_offset(TIMER_TOPIC, 0) > 0 or (self._root / "timerlog").exists():
-            self._start_from(await anyio.to_thread.run_sync(self._open))
-            self.used.set()
-        self._ready.set()
-
-    def take_over(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """What to run when the broker becomes a master: the queue grew by copies, of which nothing was taken in.
-
-        As after a start without the files: what was due a while ago counts as delivered, the rest is looked at.
-        """
-        if self._opened or not self._ready.is_set() or not self._broker.store.max_offset(*QUEUE):
-            return None
-        self._ready = anyio.Event()
-        self.store_opened()
-        return self.prepare
+        self._document.touch()
 
     async def run(self) -> None:
-        await self._ready.wait()
-        await self.used.wait()
-        if not self._opened:
-            # The first timed message of this store: there is nothing to read, so it takes no time.
-            self._start_from(self._open())
         while True:
             try:
                 async with anyio.create_task_group() as tasks:
@@ -139,21 +90,6 @@ class Timers:
         self._mending = False
         self._document.touch()
 
-    def _open(self) -> TimerFiles:
-        at_start = self._at_start
-        if not at_start.queue_end:
-            at_start = attrs.evolve(at_start, delivered_before=slot_of(self._clock.now_ms()))
-        return open_files(self._root, self._broker.store, file_size=self._file_size, at_start=at_start, queue=QUEUE)
-
-    def _start_from(self, files: TimerFiles) -> None:
-        self._files = files
-        file = TimerCheckpointFile(self._root / "config" / "timercheck", files.log, files.wheel)
-        self._document = self._broker.keep(file, self._snapshot, self._persist_interval)
-        self._progress = TimerProgress(files.check, self._document.touch)
-        self._enqueue = TimerEnqueue(self._broker, files, self._progress, self._window)
-        self._document.touch()
-        self._opened = True
-
     def _snapshot(self) -> dict[str, Any]:
         if self._mending:
             return self._saved  # until the files are whole again it says what they lack
@@ -174,40 +110,28 @@ class Timers:
     @property
     def checkpoint(self) -> TimerCheckpoint:
         """How far the timers are by what is on the disk, for slaves."""
-        now = self._clock.now_ms()
-        if not self._opened:
-            return TimerCheckpoint(slot_of(now), 0, 0, timestamp=now)
         if self._mending and self._saved:
             check: TimerCheckpoint = self._saved["check"]
             return check
-        return self._progress.kept(self._broker.store.durable_end, self._files.log.end, now)
-
-    def recall(self, key: str) -> None:
-        """A message was taken back: it must not be delivered from now on."""
-        self._fresh_recalls.add(key)
+        return self._progress.kept(self._broker.store.durable_end, self._files.log.end, self._clock.now_ms())
 
     # --- how it is doing -------------------------------------------------------------------
 
     @property
-    def late_seconds(self) -> int:
-        """By how much the delivery is late."""
-        waiting = self._files.wheel.next_waiting(self._progress.second) if self._opened else None
-        return 0 if waiting is None else max(0, slot_of(self._clock.now_ms()) - waiting)
-
-    @property
     def not_taken_in(self) -> int:
         """How many messages are not taken in yet."""
-        return self._broker.store.max_offset(*QUEUE) - self._progress.queue_offset if self._opened else 0
+        return self._broker.store.max_offset(*QUEUE) - self._progress.queue_offset
 
-    def taking_in_behind(self) -> int:
-        """The age of the oldest message that is not taken in yet, in milliseconds."""
-        stored = self._broker.store.stored_at(*QUEUE, self._progress.queue_offset) if self.not_taken_in > 0 else None
-        return 0 if stored is None else max(0, self._clock.now_ms() - stored)
+    def oldest_not_taken_in(self) -> int | None:
+        """When the oldest message that is not taken in yet was stored, in milliseconds."""
+        return self._broker.store.stored_at(*QUEUE, self._progress.queue_offset) if self.not_taken_in > 0 else None
 
-    def _slots(self, until: int) -> Iterator[Slot]:
+    def next_waiting(self) -> int | None:
+        """The first second with messages that are not delivered."""
+        return self._files.wheel.next_waiting(self._progress.second)
+
+    def slots(self, until: int) -> Iterator[Slot]:
         """The next slots with messages that are not delivered, up to a second; at most ``LOOKED_AT`` of them."""
-        if not self._opened:
-            return
         second = self._progress.second
         for _ in range(LOOKED_AT):
             waiting = self._files.wheel.next_waiting(second)
@@ -216,24 +140,6 @@ class Timers:
                 return
             yield slot
             second = slot.second + 1
-
-    def late_messages(self) -> int:
-        """How many messages are due and not delivered."""
-        return sum(slot.messages for slot in self._slots(slot_of(self._clock.now_ms())))
-
-    def snapshot(self) -> list[tuple[tuple[str], int]]:
-        """How many messages are due within which time: bound in seconds → those after the bound before it."""
-        now = slot_of(self._clock.now_ms())
-        counts = [0] * len(BOUNDS)
-        for slot in self._slots(now + BOUNDS[-1]):
-            counts[bisect_left(BOUNDS, slot.second - now)] += slot.messages
-        return [((str(bound),), count) for bound, count in zip(BOUNDS, counts, strict=True)]
-
-    def figures(self) -> dict[str, str]:
-        """Seconds that the delivery is late, and messages that are not taken in yet, by RocketMQ's names."""
-        if not self._opened:
-            return {}
-        return {"timerReadBehind": str(self.late_seconds), "timerOffsetBehind": str(self.not_taken_in)}
 
     # --- taking in -------------------------------------------------------------------------
 

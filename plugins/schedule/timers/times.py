@@ -18,10 +18,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from verniermq.kernel import MessageIllegal, Property
+from verniermq.kernel import TIMER_TOPIC, MessageIllegal, Property
 
 SECOND: Final = 1000
 DAY_SECONDS: Final = 86_400
+
+LONGEST_WINDOW: Final = 7 * DAY_SECONDS
+"""No slot is further away than this from when its record was written."""
+
+QUEUE: Final = (TIMER_TOPIC, 0)
+"""Where timed messages wait until they are taken in."""
 
 
 def wished_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
