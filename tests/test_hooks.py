@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
+import anyio.to_thread
 import attrs
 import pytest
+from click.testing import CliRunner
 
 from tests.kernel.enabling import enabled
 from tests.kernel.pulling import pull, until
@@ -610,6 +612,26 @@ def test_every_method_of_the_registry_is_shown_and_what_is_shown_works(tmp_path:
     assert codes == [0, 0, ResponseCode.NO_PERMISSION, ResponseCode.NO_PERMISSION]
     assert heard == ["load", "upload", "finish"]
     assert methods - {"load_tables"} == set(re.findall(r"registry\.(\w+)\(", blocks))
+
+
+def test_the_request_and_the_command_on_the_page_work(tmp_path: Path) -> None:
+    section = PAGE.read_text().partition("## Requests")[2].partition("\n## ")[0]
+    names: dict[str, Any] = {"__name__": "visits"}
+    exec("\n".join(_blocks(section, "python")), names)
+    asked: list[Any] = []
+
+    def serve(request: Command, connection: Connection) -> Command:
+        asked.append(names["CountVisits"].of(request))
+        return request.reply(ext={"visits": "3"})
+
+    async def run() -> Any:
+        async with running_broker(tmp_path) as broker:
+            broker.handlers[9100] = serve
+            return await anyio.to_thread.run_sync(CliRunner().invoke, names["visits"], [broker.address, "kitchen"])
+
+    shown = anyio.run(run)
+    assert (shown.exit_code, shown.output) == (0, "3\n")
+    assert [(one.group, one.topic, one.days) for one in asked] == [("cli", "kitchen", 1)]
 
 
 def test_every_piece_of_python_on_the_page_is_python() -> None:
