@@ -6,11 +6,13 @@ from pathlib import Path
 
 COLD = {
     "csv", "decimal", "difflib", "email", "hashlib", "hmac", "http", "importlib.metadata", "importlib.resources", "pdb",
-    "tempfile", "unittest", "zipfile",
+    "tempfile", "tomllib", "unittest", "zipfile",
     "cryptography", "google.protobuf", "grpc", "numpy", "pyarrow", "pyspark",
     "jinja2", "opentelemetry", "prometheus_client", "starlette", "uvicorn",
     "verniermq.client", "verniermq.contrib.console", "verniermq.contrib.metrics", "verniermq.plugins.acl",
-    "verniermq.plugins.allocate.registry", "verniermq.plugins.http", "verniermq.testing",
+    "verniermq.plugins.allocate.registry", "verniermq.plugins.flow.engine", "verniermq.plugins.flow.shaper",
+    "verniermq.plugins.http", "verniermq.plugins.schedule.timers.service", "verniermq.plugins.schedule.timers.wheel",
+    "verniermq.testing",
 }  # fmt: skip
 """For mistakes, for secrets, for other commands, for those who ask: each is imported where it is used."""
 

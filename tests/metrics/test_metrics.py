@@ -231,7 +231,7 @@ async def test_timed_messages_wait_in_their_range(tmp_path: Path) -> None:
         await client.sent("orders", TIMER_DELAY_SEC=1800)
         timers = broker.host.active["schedule"].instance._timers
         with anyio.fail_after(30):
-            while timers.not_taken_in or not timers._opened:  # noqa: ASYNC110 - it has no event of its own
+            while timers.not_taken_in or timers.service is None:  # noqa: ASYNC110 - it has no event of its own
                 await anyio.sleep(0.01)
         found = await scrape(broker)
 
@@ -489,13 +489,15 @@ async def test_a_topic_that_is_deleted_and_made_again_has_no_age_of_before(tmp_p
         await anyio.sleep(0.2)
         before = await scrape(broker)
         await client.ask_well(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
+        again = broker.clock.now_ms()
         await client.sent("orders")
         await consume(client, "billing", "orders", 0)
         after = await scrape(broker)
+        most = broker.clock.now_ms() - again
 
     age = "rocketmq_consumer_lag_latency_milliseconds"
     assert before.one(age, topic="orders") >= 200
-    assert after.one(age, topic="orders") < before.one(age, topic="orders")
+    assert after.one(age, topic="orders") <= most
 
 
 # --- small parts ----------------------------------------------------------------------------
