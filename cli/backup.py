@@ -48,7 +48,8 @@ class Copied:
 def back_up(store: Path, target: Path, *, link: bool = True) -> Copied:
     """Copy a store, of a broker that runs or not, into a folder that is not there yet.
 
-    :param link: whether full segments may be links to the store's own files
+    Args:
+        link: whether full segments may be links to the store's own files
 
     Raises:
         StoreError: there is no store, or the target is there.

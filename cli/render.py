@@ -39,7 +39,8 @@ def render(
 ) -> str:
     """The complete file with all defaults.
 
-    :param plugins: name, class of settings (``None`` if it has none) and one line about each plugin
+    Args:
+        plugins: name, class of settings (``None`` if it has none) and one line about each plugin
     """
     blocks = [HEAD]
     blocks += [_section(name, cls, _first_line(cls)) for name, cls in sections.items()]
@@ -57,7 +58,8 @@ def render(
 def render_effective(configuration: Configuration, plugin_configs: Mapping[str, object] | None = None) -> str:
     """What one broker runs with: every value, where it came from unless it is the default, and no secret.
 
-    :param plugin_configs: the settings of the active plugins, by name
+    Args:
+        plugin_configs: the settings of the active plugins, by name
     """
     shown: dict[str, object] = {name: getattr(configuration, name) for name in SECTIONS}
     shown |= {f"plugins.{name}": config for name, config in (plugin_configs or {}).items() if config is not None}

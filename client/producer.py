@@ -53,19 +53,20 @@ class Producer(Client):
         async with Producer("orders", namesrv="127.0.0.1:9876") as producer:
             result = await producer.send(Message("topic", b"body", tags="paid", keys=["T1"]))
 
-    :param group: producers that do the same thing share a name; it matters for transactions
-    :param send_timeout: seconds for one send with all its retries
-    :param timeout_per_try: seconds after which a try gives way to the next one; ``None`` means all that is left
-    :param retries: how often :meth:`send` tries again, on another broker if there is one
-    :param async_retries: the same for :meth:`submit`, which stays at its broker
-    :param retry_another_broker_when_not_store_ok: try another broker also when one stored the message, but could
-        not flush or copy it in time
-    :param compress_over: bodies of so many bytes and more are compressed; 0 means never
-    :param max_message_size: bytes of a body; larger ones are refused before they are sent
-    :param default_queues: queues of a topic that the first message creates
-    :param max_in_flight: how many messages of :meth:`submit` may wait for their answers
-    :param fault: how brokers that fail are avoided: ``round_robin``, or a strategy of the ``fault`` plugin such as
-        ``latency``
+    Args:
+        group: producers that do the same thing share a name; it matters for transactions
+        send_timeout: seconds for one send with all its retries
+        timeout_per_try: seconds after which a try gives way to the next one; ``None`` means all that is left
+        retries: how often :meth:`send` tries again, on another broker if there is one
+        async_retries: the same for :meth:`submit`, which stays at its broker
+        retry_another_broker_when_not_store_ok: try another broker also when one stored the message, but could
+            not flush or copy it in time
+        compress_over: bodies of so many bytes and more are compressed; 0 means never
+        max_message_size: bytes of a body; larger ones are refused before they are sent
+        default_queues: queues of a topic that the first message creates
+        max_in_flight: how many messages of :meth:`submit` may wait for their answers
+        fault: how brokers that fail are avoided: ``round_robin``, or a strategy of the ``fault`` plugin such as
+            ``latency``
     """
 
     def __init__(

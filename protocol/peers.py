@@ -35,8 +35,9 @@ MASTER: Final = "0"
 
 class Peers:
     """
-    :param name_servers: addresses in one text (``host:port;host:port``), or a list, which may change
-    :param tls: says how to speak TLS to them, asked before each connection
+    Args:
+        name_servers: addresses in one text (``host:port;host:port``), or a list, which may change
+        tls: says how to speak TLS to them, asked before each connection
     """
 
     def __init__(

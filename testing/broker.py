@@ -48,8 +48,9 @@ async def running_broker(
 ) -> AsyncIterator[Broker]:
     """Run a broker in this process; it is ready when the block begins and gone when it ends.
 
-    :param store: where its files go, to be kept; without it, a temporary folder
-    :param settings: any setting, with ``__`` for the dot: ``store__flush="sync"``, ``plugins__enable=[]``
+    Args:
+        store: where its files go, to be kept; without it, a temporary folder
+        settings: any setting, with ``__`` for the dot: ``store__flush="sync"``, ``plugins__enable=[]``
     """
     with _folder(store) as folder:
         dotted = {key.replace("__", "."): value for key, value in settings.items()}

@@ -1,8 +1,10 @@
-"""One name means one thing: no two classes of the source share theirs, and no file is named by a gerund."""
+"""One name means one thing: no two classes of the source share theirs, no file is named by a gerund, and what
+a docstring says of arguments and errors has one form."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -40,3 +42,15 @@ def test_no_file_is_named_by_a_gerund() -> None:
     gerunds = [path for path in source() if path.stem.endswith("ing") and path.stem not in NOUNS]
 
     assert [path.relative_to(ROOT).as_posix() for path in gerunds] == []
+
+
+def test_docstrings_name_arguments_and_errors_in_one_form() -> None:
+    others = re.compile(r":(param|raises|returns?|rtype)\b.*:")
+    lines = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in source()
+        for line in path.read_text().splitlines()
+        if others.search(line)
+    ]
+
+    assert lines == []

@@ -33,9 +33,10 @@ class IdempotenceGuard:
     A message that failed is forgotten, so its retry is consumed. A repeat that comes while the first copy is still
     being worked on is dropped too: the first copy is the one that is retried.
 
-    :param window: seconds that a consumed message is remembered
-    :param capacity: how many are remembered at most, the oldest go first
-    :param key: what makes two messages the same one: the producer's id, or ``lambda m: m.keys[0]``
+    Args:
+        window: seconds that a consumed message is remembered
+        capacity: how many are remembered at most, the oldest go first
+        key: what makes two messages the same one: the producer's id, or ``lambda m: m.keys[0]``
     """
 
     def __init__(

@@ -58,9 +58,10 @@ class LitePullConsumer(QueueInspector):
                 ...
             await consumer.commit()
 
-    :param auto_commit: save the offsets of what was handed out every 5 seconds, and at the end
-    :param poll_batch: how many messages a poll hands out at most
-    :param on_damage: ``"skip"`` a message that lies damaged in the broker's log, which is logged, or ``"wait"`` at it
+    Args:
+        auto_commit: save the offsets of what was handed out every 5 seconds, and at the end
+        poll_batch: how many messages a poll hands out at most
+        on_damage: ``"skip"`` a message that lies damaged in the broker's log, which is logged, or ``"wait"`` at it
     """
 
     default_plugins: ClassVar[tuple[str, ...]] = ("allocate",)

@@ -35,7 +35,8 @@ class PullConsumer(QueueInspector):
                 result = await consumer.pull(queue, offset, max_messages=32)
                 await consumer.commit(queue, result.next_offset)
 
-    :param group: whose offsets :meth:`commit` and :meth:`committed` are about
+    Args:
+        group: whose offsets :meth:`commit` and :meth:`committed` are about
     """
 
     def __init__(self, group: str = TOOLS_GROUP, **connection: Unpack[ConnectionOptions]) -> None:

@@ -67,8 +67,9 @@ class PushConsumer(Client):
     ``KeyboardInterrupt`` out of an async handler end the program, as everywhere in the main thread. Members of a group
     share the queues of their topics.
 
-    :param group: whoever shares the work has the same name
-    :param options: those of :class:`~verniermq.client.consumer.settings.PushSettings`, and those of every client
+    Args:
+        group: whoever shares the work has the same name
+        options: those of :class:`~verniermq.client.consumer.settings.PushSettings`, and those of every client
     """
 
     default_plugins: ClassVar[tuple[str, ...]] = ("allocate",)

@@ -45,13 +45,14 @@ class SimpleConsumer(Client):
                 ...
                 await consumer.ack(message)
 
-    :param invisible: seconds until a message that was not acknowledged comes again
-    :param wait: seconds that :meth:`receive` waits for a first message
-    :param start: where a new group begins: ``"last"`` for new messages only, ``"first"`` for all that are there
-    :param max_attempts: how often a message is handed out before it becomes a dead letter; 0: for ever
-    :param auto_renew: ask for more time again and again for everything that was received and is not settled, until it
-        is, or this consumer is closed
-    :param in_order: look into the topics in the order of their subscriptions: those of the first ones go first
+    Args:
+        invisible: seconds until a message that was not acknowledged comes again
+        wait: seconds that :meth:`receive` waits for a first message
+        start: where a new group begins: ``"last"`` for new messages only, ``"first"`` for all that are there
+        max_attempts: how often a message is handed out before it becomes a dead letter; 0: for ever
+        auto_renew: ask for more time again and again for everything that was received and is not settled, until it
+            is, or this consumer is closed
+        in_order: look into the topics in the order of their subscriptions: those of the first ones go first
     """
 
     def __init__(

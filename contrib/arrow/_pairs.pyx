@@ -110,8 +110,9 @@ def split(
 ):
     """Split the texts that begin at ``starts``; how many pairs there are, or ``None`` if a record has too many.
 
-    :param wanted: names; ``places`` becomes the number of each record's pair of that name, or -1
-    :param names: as large as all texts together, as ``values``; there are offsets for a pair of each four bytes
+    Args:
+        wanted: names; ``places`` becomes the number of each record's pair of that name, or -1
+        names: as large as all texts together, as ``values``; there are offsets for a pair of each four bytes
 
     Raises:
         UnicodeDecodeError: the texts are not UTF-8.

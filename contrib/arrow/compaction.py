@@ -38,8 +38,9 @@ def compact(
     out: Path, topics: Sequence[str], target_bytes: int, expire: timedelta | None, catalog: str, namespace: str
 ) -> list[Compacted]:
     """
-    :param topics: all if empty
-    :param expire: forget snapshots that are older, and delete the files that only they had
+    Args:
+        topics: all if empty
+        expire: forget snapshots that are older, and delete the files that only they had
 
     Raises:
         NothingThere: there is no table.

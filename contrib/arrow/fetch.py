@@ -96,7 +96,8 @@ class Fetcher:
     def chunks(self, span: Span, heads: bool = False) -> Iterator[Chunk]:
         """The answers for a span, in order, without a gap and without a repeat.
 
-        :param heads: the beginning of each record will do, if the broker has the plugin
+        Args:
+            heads: the beginning of each record will do, if the broker has the plugin
         """
         position = span.begin
         deadline, pause = time.monotonic() + self._options.retry_seconds, FIRST_PAUSE

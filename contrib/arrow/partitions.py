@@ -98,8 +98,9 @@ class Partitions:
     @classmethod
     def parse(cls, given: Iterable[str], typed: Mapping[str, ValueOptions]) -> Partitions:
         """
-        :param given: columns in their order; none for the day
-        :param typed: topic → what its bodies are
+        Args:
+            given: columns in their order; none for the day
+            typed: topic → what its bodies are
 
         Raises:
             BadOption: there is no such column, or it cannot be the name of a folder.

@@ -21,10 +21,11 @@ def scan(topic: str = "", name_server: str = "", **options: str) -> pa.RecordBat
     Queues come one after the other, each in its order. The reader can be read once; close it, or read it to its end,
     to give its connection back.
 
-    :param topic: one, or several with commas between; ``subscribePattern`` or ``assign`` may name them instead
-    :param name_server: ``host:port``; otherwise ``VERNIERMQ_NAMESRV``, or ``127.0.0.1:9876``
-    :param options: those of ``spark.read.format("verniermq")`` that have to do with reading, such as
-        ``columns="keys,body"``, ``startingTimestamp``, ``subExpression="paid"`` or ``path`` for a store's folder
+    Args:
+        topic: one, or several with commas between; ``subscribePattern`` or ``assign`` may name them instead
+        name_server: ``host:port``; otherwise ``VERNIERMQ_NAMESRV``, or ``127.0.0.1:9876``
+        options: those of ``spark.read.format("verniermq")`` that have to do with reading, such as
+            ``columns="keys,body"``, ``startingTimestamp``, ``subExpression="paid"`` or ``path`` for a store's folder
 
     Raises:
         NoArrow: pyarrow is not installed.

@@ -19,8 +19,9 @@ from verniermq.protocol.peers import Peers
 class Console:
     """What pages are made of.
 
-    :param peers: the name servers and brokers to ask
-    :param own: the broker that the console is a plugin of
+    Args:
+        peers: the name servers and brokers to ask
+        own: the broker that the console is a plugin of
     """
 
     config: Config

@@ -34,7 +34,8 @@ class BrokerPlace(NamedTuple):
 class AskedCluster:
     """The brokers that some name servers know.
 
-    :param own: the broker that the console is a plugin of, which is there without a name server too
+    Args:
+        own: the broker that the console is a plugin of, which is there without a name server too
     """
 
     peers: Peers

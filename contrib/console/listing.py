@@ -22,9 +22,10 @@ async def listing(
 ) -> dict[str, Any]:  # fmt: skip
     """One page of a list.
 
-    :param figures: completes a row, by asking the brokers
-    :param sorts: what it may be sorted by → whether the largest come first
-    :param known: completes a row by what was seen of it last, for lists that are too long to ask about each row
+    Args:
+        figures: completes a row, by asking the brokers
+        sorts: what it may be sorted by → whether the largest come first
+        known: completes a row by what was seen of it last, for lists that are too long to ask about each row
 
     Raises:
         BadAddress: the query asks for an order or a page that there is none of.

@@ -27,7 +27,10 @@ PageMaker = Callable[..., Response]
 
 
 class Posts:
-    """:param page: makes a page from a request, a template, a title and its data"""
+    """
+    Args:
+        page: makes a page from a request, a template, a title and its data
+    """
 
     def __init__(self, console: Console, page: PageMaker) -> None:
         self._console = console

@@ -19,7 +19,8 @@ from verniermq.kernel import ConfigError
 
 class ConsoleServer:
     """
-    :param make: makes the console, on its own thread: its connections belong to that thread's loop
+    Args:
+        make: makes the console, on its own thread: its connections belong to that thread's loop
     """
 
     def __init__(self, listen: str, make: Callable[[], Console]) -> None:

@@ -35,7 +35,8 @@ def send_on_commit(message: Message, *, using: str | None = None, robust: bool =
     A transaction that is rolled back sends nothing. A process that dies between its commit and the send sends nothing
     either: what must not be missed wants a row in the same transaction that says what is still to be sent.
 
-    :param using: the database, if it is not the default one
-    :param robust: log an error of the send instead of raising it after the commit
+    Args:
+        using: the database, if it is not the default one
+        robust: log an error of the send instead of raising it after the commit
     """
     transaction.on_commit(lambda: get_producer().send(message) and None, using=using, robust=robust)

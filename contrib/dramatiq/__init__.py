@@ -43,10 +43,11 @@ def topic_of(queue_name: str) -> str:
 
 class VernierMQBroker(Broker):
     """
-    :param address: the name servers, as ``namesrv`` of every client; the environment's or the local one if left out
-    :param invisible: seconds after which the messages of a worker that died come again
-    :param queues_per_topic: of topics that are created
-    :param options: those of every client, such as ``credentials``
+    Args:
+        address: the name servers, as ``namesrv`` of every client; the environment's or the local one if left out
+        invisible: seconds after which the messages of a worker that died come again
+        queues_per_topic: of topics that are created
+        options: those of every client, such as ``credentials``
     """
 
     def __init__(

@@ -88,7 +88,8 @@ class GrpcClient:
     ) -> Command:
         """Like :meth:`request`, for what waits at the broker. It ends there when the caller is cancelled.
 
-        :param unclaimed: gets an answer that comes nevertheless
+        Args:
+            unclaimed: gets an answer that comes nevertheless
 
         Raises:
             RemotingError: there is no answer.

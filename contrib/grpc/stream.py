@@ -149,7 +149,8 @@ class Stream:
     async def send(self, message: bytes, *, soon: bool = False) -> None:
         """Send one message of several; waits until the client has room for the next.
 
-        :param soon: more follows at once, and small messages may go together
+        Args:
+            soon: more follows at once, and small messages may go together
         """
         self.outgoing += message_frame(message)
         if soon and len(self.outgoing) < LARGEST_FRAME:

@@ -46,8 +46,9 @@ Families = Callable[[], Sequence[Metric]]
 
 class OtlpPush:
     """
-    :param look: brings up to date what several families share, in steps
-    :param constant: the labels that all figures of a family have
+    Args:
+        look: brings up to date what several families share, in steps
+        constant: the labels that all figures of a family have
     """
 
     def __init__(

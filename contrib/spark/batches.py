@@ -46,8 +46,9 @@ class FileCount:
     @classmethod
     def for_target(cls, target_bytes: int | None, row_bytes: float, messages: int, most: int) -> FileCount:
         """
-        :param row_bytes: of a row in the files of the batch before; 0 if there was none
-        :param most: tasks that can run at a time
+        Args:
+            row_bytes: of a row in the files of the batch before; 0 if there was none
+            most: tasks that can run at a time
         """
         if target_bytes is None or not row_bytes:
             return cls()
@@ -65,7 +66,8 @@ def write_messages(
 ) -> None:
     """Write the messages of one batch; what an earlier try of the same batch wrote is replaced.
 
-    :param folder: what stands for the topic in the names of folders; otherwise the topic itself
+    Args:
+        folder: what stands for the topic in the names of folders; otherwise the topic itself
     """
     from pyspark.sql import functions as f
 
@@ -129,7 +131,8 @@ class WrittenBatch:
         cls, out: Path, batch: str, table: TableFormat, topics: Iterable[str], partitions: Partitions
     ) -> WrittenBatch:
         """
-        :param topics: those that the batch may have
+        Args:
+            topics: those that the batch may have
         """
         import pyarrow.parquet as pq
 

@@ -202,7 +202,8 @@ class Losses:
         self, one: dict[str, Any], query_id: str, counted: Counter[tuple[str, int]] | None, progress: ExportProgress
     ) -> None:
         """
-        :param counted: how many rows of which topic and queue there were, if that is known
+        Args:
+            counted: how many rows of which topic and queue there were, if that is known
         """
         start, end = (offsets_of(one["sources"][0].get(name)) for name in ("startOffset", "endOffset"))
         batch = batch_name(query_id, one["batchId"])

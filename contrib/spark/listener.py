@@ -68,9 +68,10 @@ def stream_batch(progress: dict[str, Any]) -> StreamBatch | None:
 
 class ProgressListener(StreamingQueryListener):
     """
-    :param tell: called with each batch; otherwise it is a line on the terminal
-    :param group: publish offsets under this consumer group
-    :param name_server: as of the source
+    Args:
+        tell: called with each batch; otherwise it is a line on the terminal
+        group: publish offsets under this consumer group
+        name_server: as of the source
     """
 
     def __init__(

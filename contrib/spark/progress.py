@@ -12,7 +12,8 @@ from verniermq.contrib.arrow.progress import BatchDone
 
 def batch_done(one: dict[str, Any], counted: Mapping[Any, int] | None = None) -> BatchDone:
     """
-    :param counted: rows, of a batch that did not read them from the stream
+    Args:
+        counted: rows, of a batch that did not read them from the stream
     """
     rows = one["numInputRows"] if counted is None else sum(counted.values())
     seconds = one.get("durationMs", {}).get("triggerExecution", 0) / 1000

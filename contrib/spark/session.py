@@ -39,7 +39,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, na
 
     On a cluster the package travels along: executors need Python, pyarrow, numpy and VernierMQ's own dependencies.
 
-    :param master: ``local[*]`` unless it is given here or in ``SPARK_MASTER``; ``spark://…``, ``yarn``, ``k8s://…``
+    Args:
+        master: ``local[*]`` unless it is given here or in ``SPARK_MASTER``; ``spark://…``, ``yarn``, ``k8s://…``
 
     Raises:
         NoJava: there is no Java that Spark could use.

@@ -18,7 +18,8 @@ GROUP_COLUMNS: Final = (
 def written(spark: SparkSession, out: str, batch: str, levels: int) -> DataFrame | None:
     """The messages of one batch as they were written; ``None`` if it had none, for then it has no folder.
 
-    :param levels: of folders between a topic's and a batch's
+    Args:
+        levels: of folders between a topic's and a batch's
     """
     from pyspark.errors import AnalysisException
 

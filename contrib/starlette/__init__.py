@@ -37,7 +37,8 @@ def lifespan(
 
     The application does not start if one of them cannot. A consumer that is stopped later makes :func:`ready` say so.
 
-    :param inner: the lifespan of the application itself; its state is passed on
+    Args:
+        inner: the lifespan of the application itself; its state is passed on
     """
 
     @asynccontextmanager

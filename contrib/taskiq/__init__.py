@@ -38,12 +38,13 @@ class VernierMQBroker(AsyncBroker):
     A task with the label ``delay`` (seconds) is kept by the broker until then. What a worker has in hand is asked for
     again and again until it is acknowledged; if the worker dies, it comes again after ``invisible`` seconds.
 
-    :param address: the name servers, as ``namesrv`` of every client; the environment's or the local one if left out
-    :param topic: where tasks go; created if it is not there
-    :param group: whose workers share them
-    :param prefetch: how many tasks are taken at a time
-    :param max_attempts: how often a task is handed out before it becomes a dead letter
-    :param options: those of every client, such as ``credentials``
+    Args:
+        address: the name servers, as ``namesrv`` of every client; the environment's or the local one if left out
+        topic: where tasks go; created if it is not there
+        group: whose workers share them
+        prefetch: how many tasks are taken at a time
+        max_attempts: how often a task is handed out before it becomes a dead letter
+        options: those of every client, such as ``credentials``
     """
 
     def __init__(

@@ -300,8 +300,9 @@ class Broker:
         A message is stored only after its topic was saved, so a crash alone leaves none. Queues of topics that were
         deleted, which recovery made again from the log, go instead.
 
-        :param table_end: the table of topics is a copy, made when the log ended here: what was stored later in a queue
-            that its topic lacks shows that the topic has grown since, and the queue can be read
+        Args:
+            table_end: the table of topics is a copy, made when the log ended here: what was stored later in a queue
+                that its topic lacks shows that the topic has grown since, and the queue can be read
         """
         stored = [(queue.topic, queue.queue_id, queue.physical_end) for queue in self.store.queues()]
         stored += [(event.topic, event.queue_id, event.end) for event in self.store.undispatched]

@@ -215,9 +215,12 @@ class Context:
     ) -> Callable[[], None]:
         """Stand before the handlers of some requests, from now on: ``interceptor(handler, request, connection)``.
 
-        :param served_together: for one that only counts: ``served_together(code, oneway, count, elapsed_ns)`` hears of
-            plain sends that were served together, and passed by the interceptor; without it none does
-        :return: what takes the interceptors away again, the last ones first
+        Args:
+            served_together: for one that only counts: ``served_together(code, oneway, count, elapsed_ns)`` hears of
+                plain sends that were served together, and passed by the interceptor; without it none does
+
+        Returns:
+            what takes the interceptors away again, the last ones first
         """
         return self._broker.intercept(interceptors, served_together)
 
@@ -230,7 +233,8 @@ class Context:
     def adopt_topics(self, table_end: int) -> None:
         """Create the topics again that messages of the log have and the table lacks.
 
-        :param table_end: where the log ended when the table was copied; queues that only later messages have are shown
+        Args:
+            table_end: where the log ended when the table was copied; queues that only later messages have are shown
         """
         self._broker.adopt_topics(table_end)
 

@@ -84,7 +84,8 @@ class Configuration:
     def plugin(self, name: str, cls: type[T]) -> T:
         """A plugin's settings, from its table, the environment and the flags.
 
-        :raises ConfigError: with one line about the first thing that is wrong
+        Raises:
+            ConfigError: with one line about the first thing that is wrong
         """
         clash = RESERVED_PLUGIN_KEYS & settings_of(cls).keys()
         if clash:
@@ -101,8 +102,9 @@ class Configuration:
     def check_plugins(self, known: Mapping[str, type | None]) -> None:
         """Refuse tables and variables of plugins that nobody knows.
 
-        :param known: every plugin that was found, with its class of settings; ``None`` for one that was
-            found but not loaded, whose settings therefore cannot be checked
+        Args:
+            known: every plugin that was found, with its class of settings; ``None`` for one that was
+                found but not loaded, whose settings therefore cannot be checked
         """
         for name in self.plugin_tables:
             if name not in known:

@@ -42,7 +42,8 @@ FILE_SUFFIX: Final = "_FILE"
 def text_of(environ: Mapping[str, str], name: str) -> str | None:
     """What a variable says, or the file that the variable with ``_FILE`` behind its name names.
 
-    :raises ConfigError: both are set, or the file cannot be read
+    Raises:
+        ConfigError: both are set, or the file cannot be read
     """
     text, path = environ.get(name), environ.get(name + FILE_SUFFIX)
     if path is None:
@@ -96,7 +97,8 @@ def plugin_variables(name: str, cls: type | None) -> dict[str, str]:
 def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Split our variables: those of the kernel's settings, and those that some plugin will have to know.
 
-    :raises ConfigError: for a variable with our prefix that is neither
+    Raises:
+        ConfigError: for a variable with our prefix that is neither
     """
     ours = sorted(name for name in environ if name.startswith(PREFIX))
     known = kernel_variables() if ours else {}

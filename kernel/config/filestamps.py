@@ -22,7 +22,8 @@ Stamp = tuple[int, int, int]
 class FileStamps:
     """What some files looked like when :meth:`changed` was last asked. One that is being replaced looks as before.
 
-    :param files: their paths; with stamps, if these were taken before
+    Args:
+        files: their paths; with stamps, if these were taken before
     """
 
     def __init__(self, files: Iterable[str] | Mapping[str, Stamp | None]) -> None:

@@ -30,10 +30,13 @@ def load(
 ) -> Configuration:
     """Read and check everything that is known before the plugins are.
 
-    :param path: ``broker.toml``; ``None`` for the one that ``VERNIERMQ_CONFIG`` names, or the defaults
-    :param overrides: dotted keys from flags, ``{"broker.port": 0}``; texts are read like environment variables
-    :param environ: ``os.environ`` unless given
-    :raises ConfigError: with one line about the first thing that is wrong
+    Args:
+        path: ``broker.toml``; ``None`` for the one that ``VERNIERMQ_CONFIG`` names, or the defaults
+        overrides: dotted keys from flags, ``{"broker.port": 0}``; texts are read like environment variables
+        environ: ``os.environ`` unless given
+
+    Raises:
+        ConfigError: with one line about the first thing that is wrong
     """
     environ = os.environ if environ is None else environ
     if path is None and environ.get(CONFIG_VARIABLE):
@@ -56,7 +59,8 @@ def load(
 def configuration_of(document: Mapping[str, Any], source: str) -> Configuration:
     """Check tables that a program made itself; ``source`` is what messages call the place that they came from.
 
-    :raises ConfigError: with one line about the first thing that is wrong
+    Raises:
+        ConfigError: with one line about the first thing that is wrong
     """
     return _configuration(dict(document), Origin(source))
 

@@ -50,10 +50,13 @@ def structure(
 ) -> T:
     """Make a ``cls`` from a table, strictly.
 
-    :param where: the table's dotted name, ``"plugins.filter"``; empty for the root
-    :param source: the file, as the user called it
-    :param sources: for values that came from elsewhere, dotted key → where from
-    :raises ConfigError: with one line about the first thing that is wrong
+    Args:
+        where: the table's dotted name, ``"plugins.filter"``; empty for the root
+        source: the file, as the user called it
+        sources: for values that came from elsewhere, dotted key → where from
+
+    Raises:
+        ConfigError: with one line about the first thing that is wrong
     """
     return _Reader(source, sources or {}).table(cls, table, where)
 

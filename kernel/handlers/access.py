@@ -44,8 +44,9 @@ class Wanted:
 class AccessCheck:
     """Asks ``before_access`` about each request.
 
-    :param calls: the implementations of the hook
-    :param is_closed: whether a topic is the broker's own
+    Args:
+        calls: the implementations of the hook
+        is_closed: whether a topic is the broker's own
     """
 
     def __init__(

@@ -52,10 +52,11 @@ class _Manager(pluggy.PluginManager):
 class PluginHost:
     """The plugins of one broker or client.
 
-    :param specifications: the module of its hooks
-    :param catalogue: where its plugins come from
-    :param context: what a plugin's constructor gets beside its settings; called once the plugins are chosen
-    :param stop: called with a sentence when a plugin that declared so keeps failing
+    Args:
+        specifications: the module of its hooks
+        catalogue: where its plugins come from
+        context: what a plugin's constructor gets beside its settings; called once the plugins are chosen
+        stop: called with a sentence when a plugin that declared so keeps failing
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class PluginHost:
     def load(self, configuration: Configuration, *, defaults: Sequence[str] = ()) -> None:
         """Import, configure, order and register what ``[plugins]`` names.
 
-        :param defaults: what ``"default"`` stands for there, if not what the catalogue says
+        Args:
+            defaults: what ``"default"`` stands for there, if not what the catalogue says
 
         Raises:
             PluginError: a plugin is not to be found, does not fit, or needs one that is not active.

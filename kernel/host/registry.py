@@ -56,7 +56,8 @@ class Registry:
     def topic(self, topic: TopicConfig, *, closed: bool = False) -> None:
         """A topic that the plugin keeps messages of its own in; it is created if it is missing.
 
-        :param closed: producers may not send to it
+        Args:
+            closed: producers may not send to it
         """
         self.topics.append(topic)
         if closed:
@@ -100,7 +101,8 @@ class Registry:
         """Background work, from the start of the broker to its end. If it raises, it is logged, counted, and started
         again with a growing pause. May be called in ``store_opened`` too, by a plugin that keeps the registry.
 
-        :param master_only: it appends messages, or changes what a slave copies from its master
+        Args:
+            master_only: it appends messages, or changes what a slave copies from its master
         """
         self.services.append(Service(name, run, master_only))
 
@@ -115,10 +117,11 @@ class Registry:
     ) -> Document:
         """A table on disk, ``config/<name>.json`` in the store, as RocketMQ keeps its own.
 
-        :param load: gets the content when the store has opened, before ``store_opened``; ``{}`` without a file
-        :param save: returns the content; called on the loop, soon after each ``touch`` of what this returns
-        :param interval: seconds between two writes at least
-        :param private: there are secrets in it, so only the owner of the broker's process may read the file
+        Args:
+            load: gets the content when the store has opened, before ``store_opened``; ``{}`` without a file
+            save: returns the content; called on the loop, soon after each ``touch`` of what this returns
+            interval: seconds between two writes at least
+            private: there are secrets in it, so only the owner of the broker's process may read the file
 
         Raises:
             PluginError: the table is the broker's own, or another plugin's.
@@ -172,7 +175,8 @@ class Registry:
         ``serve`` gets the query and returns data (a mapping or a list) or a ``PageAnswer``, now or later. It must
         change nothing: a page may be looked at as often as anybody likes.
 
-        :param listen: ``host:port`` of a listener of its own, instead of that of ``http``
+        Args:
+            listen: ``host:port`` of a listener of its own, instead of that of ``http``
 
         Raises:
             PluginError: the path is no path, or is registered already.

@@ -100,8 +100,9 @@ class RemotingServer:
     ) -> Connection:
         """A connection to this server without a socket, for a peer that speaks another protocol.
 
-        :param identity: says who makes its requests, see :class:`~verniermq.kernel.requests.Identity`
-        :param handlers: serve what the server asks of the peer
+        Args:
+            identity: says who makes its requests, see :class:`~verniermq.kernel.requests.Identity`
+            handlers: serve what the server asks of the peer
         """
         ours, served = Connection(handlers, self.limits, clock=self.clock), self._new_connection()
         served.identity = identity

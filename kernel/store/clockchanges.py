@@ -73,7 +73,8 @@ class ClockChanges:
     def begin(self, newest: float) -> None:
         """At a start: find out what happened to the clock since the last broker, or for how long there was none.
 
-        :param newest: when the newest message was stored, by the wall; 0 if there is none
+        Args:
+            newest: when the newest message was stored, by the wall; 0 if there is none
         """
         seen, boot = self._seen, self._clock.boot()
         if seen is not None and boot and seen.boot == boot:

@@ -495,9 +495,10 @@ class Store:
 
         At most ``most`` records and ``max_bytes`` bytes, but the first in any case. Safe in a worker thread.
 
-        :param check_before: records before this commit-log offset are checked, and left out if they are damaged
-        :param strict: they are checked as a start does, not only by size and checksum
-        :param skip_gone: whether records that are not in the log any more are passed over, or end the read
+        Args:
+            check_before: records before this commit-log offset are checked, and left out if they are damaged
+            strict: they are checked as a start does, not only by size and checksum
+            skip_gone: whether records that are not in the log any more are passed over, or end the read
         """
         return read_matches(
             self._log, self.damage, entries, wanted,

@@ -191,7 +191,8 @@ class TopicTable:
         Tools find a cluster or a broker by a topic of its name, and measure with messages to it. A name that no topic
         may have, such as one with a dot, has none.
 
-        :param closed: names that no producer may send to
+        Args:
+            closed: names that no producer may send to
         """
         self._closed.update(closed)
         if self._settings.auto_create:

@@ -78,7 +78,8 @@ NOT_NOW: Final = (ControllerAnswer.INVALID_REPLICAS, ControllerAnswer.BROKER_NOT
 class Controller:
     """One replica of a broker name, at the controllers of its cluster.
 
-    :param check_code: what this store is known by there; another store does not get its number
+    Args:
+        check_code: what this store is known by there; another store does not get its number
     """
 
     elects_alone = True

@@ -267,7 +267,8 @@ class Failover:
     async def switch(self, to: int, grace: float | None = None) -> None:
         """Make another replica the master. What is sent meanwhile waits; what is sent here later goes there.
 
-        :param grace: for so many seconds, by default ``switch_grace``
+        Args:
+            grace: for so many seconds, by default ``switch_grace``
 
         Raises:
             RequestRefused: it cannot be done now.

@@ -162,8 +162,11 @@ class RouteTable:
         *,
         keeps_permission: bool = False,
     ) -> None:
-        """:param keeps_permission: of topics that are here; what an operator took away is not given back by the next
-        registration, as long as the broker says nothing new (RocketMQ: ``isBrokerTopicConfigChanged``)"""
+        """
+        Args:
+            keeps_permission: of topics that are here; what an operator took away is not given back by the next
+                registration, as long as the broker says nothing new (RocketMQ: ``isBrokerTopicConfigChanged``)
+        """
         for topic in topics:
             data = QueueData.of(topic, mappings.get(topic.name))
             there = self._topics.setdefault(topic.name, {})

@@ -59,7 +59,8 @@ class Wait(NamedTuple):
 def wait_before_retry(asked_level: int, times: int, policy: Mapping[str, Any]) -> Wait:
     """How long a message waits that failed ``times`` times before this one.
 
-    :param asked_level: what the client asks for; 0 leaves it to the group and the broker
+    Args:
+        asked_level: what the client asks for; 0 leaves it to the group and the broker
     """
     if asked_level > 0:
         return Wait(level=asked_level)

@@ -74,8 +74,9 @@ def table_format(
     partitions: Partitions | None = None,
 ) -> TableFormat:
     """
-    :param key: of a table with one row for each key
-    :param partitions: by what its files are in folders; by day, if it is not told
+    Args:
+        key: of a table with one row for each key
+        partitions: by what its files are in folders; by day, if it is not told
 
     Raises:
         BadFormat: there is no such format, or it has no keys.

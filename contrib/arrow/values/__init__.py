@@ -134,7 +134,8 @@ class ValueOptions:
 
 def decoder_of(options: ValueOptions, samples: Sequence[bytes] = ()) -> ValueDecoder:
     """
-    :param samples: bodies from which to find the schema, with ``infer``
+    Args:
+        samples: bodies from which to find the schema, with ``infer``
 
     Raises:
         BadOption: the schema is none.

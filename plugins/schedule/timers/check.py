@@ -161,7 +161,8 @@ def write_check(path: Path, content: bytes) -> None:
 def load_check(path: Path, doubt: Doubt) -> TimerCheckpoint | None:
     """What the file says, or its backup if that is damaged, gone or cannot be true; ``None`` if neither can be used.
 
-    :param doubt: why a file's values cannot be true, given the other's
+    Args:
+        doubt: why a file's values cannot be true, given the other's
     """
     found, backup = read_check(path), read_check(backup_of(path))
     why = "it is damaged or gone" if found is None else doubt(found, backup)

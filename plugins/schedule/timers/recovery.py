@@ -54,7 +54,8 @@ class TimerFiles:
 def open_files(root: Path, store: Store, *, file_size: int, at_start: AtStart, queue: tuple[str, int]) -> TimerFiles:
     """Open or make the files of the store at ``root``. May take a second per million records after a crash.
 
-    :param queue: the topic and queue of timed messages
+    Args:
+        queue: the topic and queue of timed messages
 
     Raises:
         OSError: the files cannot be used.

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[3]
 def python_with_dependencies(folder: Path, *packages: str) -> Path:
     """A Python with our dependencies: a plain path in a .pth file brings packages, but no editable installs.
 
-    :param packages: what pip installs into it besides, from the registry or a folder
+    Args:
+        packages: what pip installs into it besides, from the registry or a folder
     """
     venv.create(folder, with_pip=False, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"))

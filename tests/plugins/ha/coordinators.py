@@ -30,8 +30,9 @@ def live(number: int, end: int = 100) -> Live:
 
 async def check_coordinator(make: Make, life: str = "life", alive: Callable[[int], Live] = live) -> None:
     """
-    :param life: what incarnations are called; empty where the coordinator knows numbers alone
-    :param alive: what a replica says of itself
+    Args:
+        life: what incarnations are called; empty where the coordinator knows numbers alone
+        alive: what a replica says of itself
     """
     one, two = make(1), make(2)
     empty = await one.read()
