@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,16 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-
-from verniermq.kernel.config.environment import PURE_VARIABLE
-
-FOLDERS = ("kernel", "protocol", "plugins", "client", "cli", "testing", "contrib")
-PROGRAM = """
-import sys
-sys.meta_path[:] = [one for one in sys.meta_path if "editable" not in repr(one)]  # it would lead to our own sources
-from verniermq.{room} import main
-main(["broker", "--port", "0", "--namesrv-port", "0", "--store", "store"])
-"""
+from sources import Sources
 
 
 class Idle(NamedTuple):
@@ -38,22 +28,10 @@ class Idle(NamedTuple):
     cpu_ms: int
 
 
-def links(sources: Path, folder: Path) -> str:
-    """A folder in which the sources are a package."""
-    package = folder / "verniermq"
-    package.mkdir(parents=True)
-    for name in FOLDERS:
-        if (sources / name).is_dir():
-            (package / name).symlink_to(sources / name)
-    return str(folder)
-
-
-def started(room: str, path: str, pure: bool, seconds: float, *options: str) -> Idle:
+def started(sources: Sources, links: Path, seconds: float, *options: str) -> Idle:
     """A broker's figures once it has rested for so long; ``modules`` with ``-X importtime`` only."""
-    environment = {**os.environ, "PYTHONPATH": path, **({PURE_VARIABLE: "1"} if pure else {})}
-    command = [sys.executable, *options, "-c", PROGRAM.format(room=room)]
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/said", "w+") as said:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=said)
+        process = sources.process(links, "--store", "store", options=options, cwd=folder, stderr=said)
         try:
             time.sleep(seconds)
             if process.poll() is not None:
@@ -78,18 +56,17 @@ def started(room: str, path: str, pure: bool, seconds: float, *options: str) -> 
 @click.option("--seconds", default=4.0, show_default=True, help="How long each rests.")
 @click.option("--pure", is_flag=True, help="Ours without what is compiled.")
 def main(against: Path | None, rounds: int, seconds: float, pure: bool) -> None:
-    here = Path(__file__).resolve().parent.parent
+    kinds = {"here": Sources(Path(__file__).resolve().parent.parent, pure)}
+    if against is not None:
+        kinds["against"] = Sources(against)
     found: dict[str, list[Idle]] = {}
     modules: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
-        kinds = {"here": (here, pure)} | ({"against": (against.resolve(), False)} if against is not None else {})
-        paths = {kind: links(sources, Path(folder) / kind) for kind, (sources, _) in kinds.items()}
-        rooms = {kind: "cli" if (sources / "cli").is_dir() else "kernel.cli" for kind, (sources, _) in kinds.items()}
-        for kind, (_, is_pure) in kinds.items():  # compiled to bytecode by this one
-            modules[kind] = started(rooms[kind], paths[kind], is_pure, 2 * seconds, "-X", "importtime").modules
+        for kind, sources in kinds.items():  # compiled to bytecode by this one
+            modules[kind] = started(sources, Path(folder) / kind, 2 * seconds, "-X", "importtime").modules
         for _ in range(rounds):
-            for kind, (_, is_pure) in kinds.items():
-                found.setdefault(kind, []).append(started(rooms[kind], paths[kind], is_pure, seconds))
+            for kind, sources in kinds.items():
+                found.setdefault(kind, []).append(started(sources, Path(folder) / kind, seconds))
     middle = {kind: Idle(*(int(statistics.median(column)) for column in zip(*rows, strict=True)))
               for kind, rows in found.items()}  # fmt: skip
     click.echo(f"Python {sys.version.split()[0]}, {rounds} starts each")

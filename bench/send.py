@@ -5,7 +5,8 @@ in a process of its own, and drives both in turns: 1, 8 and 64 connections that 
 keep 64 requests on the way. Each is driven by a client that sleeps while it has nothing to do, and by one that stays
 awake: whoever writes to a sleeper on the same machine pays for waking it, which a peer elsewhere would not cost.
 ``--scale`` repeats the 8 connections with 10,000 topics and with 2,000 idle connections beside them. ``--enable`` names
-plugins: a second broker has them, and takes turns with the first.
+plugins: a second broker has them, and takes turns with the first. ``--against`` takes the sources of another commit (a
+folder): a broker of these takes turns with ours; ``--pure`` measures ours without what is compiled.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from load import drive
 from rich.console import Console
 from rich.table import Table
 from sidebyside.machine import cpu_seconds
+from sources import Running, Sources, running
 
 from verniermq.kernel import Command, RequestCode, connect
 from verniermq.kernel.loop import backend_options
@@ -117,12 +119,12 @@ async def scale(process: BrokerProcess, size: int, seconds: float, console: Cons
 
 
 async def compare(
-    plain: BrokerProcess, extended: BrokerProcess, size: int, seconds: float, rounds: int
+    plain: BrokerProcess | Running, extended: BrokerProcess | Running, size: int, seconds: float, rounds: int
 ) -> list[tuple[str, list[tuple[float, float]]]]:
     """Shape → rate and microseconds of CPU a message of either broker, the middle of the rounds."""
     found = []
     for name, connections, window in SHAPES:
-        sides: list[tuple[BrokerProcess, list[float], list[float]]] = [(plain, [], []), (extended, [], [])]
+        sides: list[tuple[BrokerProcess | Running, list[float], list[float]]] = [(plain, [], []), (extended, [], [])]
         for number in range(rounds):
             for process, rates, costs in sides if number % 2 else sides[::-1]:
                 load = frames(connections, size, False)
@@ -151,6 +153,21 @@ def show_plugins(names: str, size: int, seconds: float, rounds: int, console: Co
     console.print(table)
 
 
+def show_commits(against: Path, pure: bool, size: int, seconds: float, rounds: int, console: Console) -> None:
+    """What a broker of ours takes beside one of another commit."""
+    large = "--set=store.segment_size=1GiB"
+    here = Sources(Path(__file__).resolve().parent.parent, pure)
+    with running(Sources(against), large) as before, running(here, large) as now, console.status("measuring"):
+        results = anyio.run(compare, before, now, size, seconds, rounds, backend_options=backend_options())
+    table = Table("connections", "before, messages/s", "now", "ratio", "before, µs of CPU", "now", "ratio")
+    for name, ((rate, cost), (rate_now, cost_now)) in results:
+        table.add_row(
+            name, f"{rate:,.0f}", f"{rate_now:,.0f}", f"{rate_now / rate:.2f}", f"{cost:.1f}", f"{cost_now:.1f}",
+            f"{cost_now / cost:.2f}",
+        )  # fmt: skip
+    console.print(table)
+
+
 def _statm(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/statm").read_text().split()
 
@@ -162,8 +179,16 @@ def _statm(pid: int) -> list[str]:
 @click.option("--binary", is_flag=True, help="Binary headers instead of JSON.")
 @click.option("--scale", "with_scale", is_flag=True, help="Also with 10,000 topics and 2,000 idle connections.")
 @click.option("--enable", "plugins", metavar="NAMES", help="Only what these plugins cost, such as http,metrics.")
-def main(size: int, seconds: float, rounds: int, binary: bool, with_scale: bool, plugins: str | None) -> None:
+@click.option("--against", type=click.Path(exists=True, path_type=Path), help="The sources of another commit.")
+@click.option("--pure", is_flag=True, help="With --against: ours without what is compiled.")
+def main(
+    size: int, seconds: float, rounds: int, binary: bool, with_scale: bool, plugins: str | None, against: Path | None,
+    pure: bool,
+) -> None:  # fmt: skip
     console = Console()
+    if against is not None:
+        show_commits(against, pure, size, seconds, rounds, console)
+        return
     if plugins:
         show_plugins(plugins, size, seconds, rounds, console)
         return

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tests.kernel.pulling import until
-from tests.plugins.peer import Peer, peer
+from tests.plugins.peer import PATIENCE, Peer, peer
 from tests.work import WorkPerTurn
 from verniermq.kernel import (
     Broker,
@@ -42,7 +42,8 @@ async def consumer(broker: Broker, client_id: str) -> AsyncIterator[Consumer]:
         assert request.is_oneway
         told.append(request.text("consumerGroup"))
 
-    client = Consumer(await connect(broker.address, {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: hear}), client_id)
+    handlers = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: hear}
+    client = Consumer(await connect(broker.address, handlers, timeout=PATIENCE), client_id)
     client.told = told
     try:
         yield client

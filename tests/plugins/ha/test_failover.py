@@ -194,7 +194,7 @@ async def test_a_master_goes_on_without_the_coordinator_while_all_replicas_are_t
 
 
 async def test_a_change_whose_answer_is_lost_is_asked_for_until_it_is_known(tmp_path: Path) -> None:
-    async with running_replicas(tmp_path) as replicas:
+    async with running_replicas(tmp_path, **CALM) as replicas:
         lost: list[str] = []
 
         def lose(path: str) -> bool:
