@@ -21,7 +21,7 @@ from tests.kernel.pulling import until
 from tests.plugins.ha.pairs import ENABLED, SMALL, log_files
 from tests.plugins.ha.pairs import send as send_alone
 from tests.plugins.ha.replicas import Replicas, failover, running_replicas
-from tests.plugins.peer import Peer, peer
+from tests.plugins.peer import PATIENCE, Peer, peer
 from verniermq.cli import main
 from verniermq.client import Message, Producer, SendStatus
 from verniermq.kernel import (
@@ -49,7 +49,9 @@ CALM = {"plugins__ha__switch_grace": "1s", "plugins__ha__ttl": "20s", "plugins__
 
 
 async def send(replicas: Replicas, *numbers: int) -> list[SendStatus]:
-    async with Producer("p", namesrv=replicas.namesrv) as producer:
+    async with Producer(
+        "p", namesrv=replicas.namesrv, connect_timeout=PATIENCE, request_timeout=PATIENCE, send_timeout=PATIENCE
+    ) as producer:
         return [(await producer.send(Message("orders", b"%06d" % number))).status for number in numbers]
 
 
@@ -419,7 +421,7 @@ async def test_a_switch_to_a_replica_that_is_not_in_sync_is_refused_and_nothing_
 
 
 async def test_an_operator_may_give_up_what_only_a_lost_replica_has(tmp_path: Path) -> None:
-    async with running_replicas(tmp_path, 2) as replicas:
+    async with running_replicas(tmp_path, 2, **CALM) as replicas:
         await replicas.start(1, 2)
         first = await replicas.master()
         await replicas.all_in_sync()
