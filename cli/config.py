@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from verniermq.cli.client import json_option
+from verniermq.cli.client import json_option, print_json
 from verniermq.cli.options import config_options, configuration_from
 from verniermq.cli.render import effective, render, render_effective
 from verniermq.cli.rocketmqconf import import_conf
@@ -82,7 +82,8 @@ def default() -> None:
 @config.command("import")
 @click.argument("conf", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
-def import_file(conf: Path, output: Path | None) -> None:
+@json_option
+def import_file(conf: Path, output: Path | None, as_json: bool) -> None:
     """Translate a broker.conf of RocketMQ to a broker.toml. What has no setting here is named in comments.
 
     The result is checked as a broker would check it.
@@ -91,10 +92,14 @@ def import_file(conf: Path, output: Path | None) -> None:
     document = tomllib.loads(imported.toml)
     configuration = configuration_of(document, str(conf))
     Broker(configuration).host.load(configuration)
-    if output is None:
+    if output is not None:
+        output.write_text(imported.toml, encoding="utf-8")
+    if as_json:
+        left_out = [{"name": name, "why": why} for name, why in imported.left_out]
+        print_json({"file": str(output or ""), "settings": document, "left_out": left_out})
+    elif output is None:
         click.echo(imported.toml, nl=False)
     else:
-        output.write_text(imported.toml, encoding="utf-8")
         click.echo(f"{output}: {sum(map(len, imported.tables.values()))} settings, {len(imported.left_out)} left out")
 
 

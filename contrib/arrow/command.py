@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import timedelta
 from pathlib import Path
 
+import attrs
 import click
 from rich.console import Console
 
@@ -51,6 +53,7 @@ partition_by_option = click.option(
     metavar="COLUMN",
     help="dt, hour, value:MEMBER or a column such as tags; may be repeated.  [default: dt]",
 )
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
 key_option = click.option("--key", default="", help="With upsert: keys, property:NAME or value:member.")
 delete_tag_option = click.option(
     "--delete-tag", default="", help="With upsert: messages with this tag delete their key."
@@ -86,11 +89,12 @@ delete_tag_option = click.option(
 @click.option("--group", default="export", show_default=True, help="The group that shows how far the export is.")
 @click.option("--skip-lost", is_flag=True, help="Go on when retention deleted messages before they were exported.")
 @click.option("--no-tables", is_flag=True, help="Messages only, without the tables per topic and group.")
+@json_option
 def export(
     out: Path, name_server: str, form: str, topics: tuple[str, ...], catalog: str, namespace: str,
     typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str,
     partition_by: tuple[str, ...], target_file: int | None, continuous: bool, every: float, batch_rows: int,
-    starting: str, group: str, skip_lost: bool, no_tables: bool,
+    starting: str, group: str, skip_lost: bool, no_tables: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Export topics to the folder OUT, every message exactly once, without Spark.
 
@@ -120,7 +124,7 @@ def export(
         partition_by=partition_by,
         target_bytes=target_file,
     )
-    with ExportProgress(Console()) as progress:
+    with ExportProgress(Console(), as_json=as_json) as progress:
         run(what, progress)
 
 
@@ -147,9 +151,11 @@ def typed_topics(given: tuple[str, ...], on_error: str) -> dict[str, ValueOption
 @click.option("--expire", metavar="AGE", help="Forget older snapshots, such as 7d, and delete what only they had.")
 @click.option("--catalog", default="", help="Of Iceberg: a name in .pyiceberg.yaml.  [default: OUT/catalog.db]")
 @click.option("--namespace", default="mq", show_default=True, help="Of Iceberg's tables.")
+@json_option
 def compact(
-    out: Path, topics: tuple[str, ...], target_file: str, expire: str | None, catalog: str, namespace: str
-) -> None:
+    out: Path, topics: tuple[str, ...], target_file: str, expire: str | None, catalog: str, namespace: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Put the small files of an export's Iceberg or Delta tables together.
 
     Readers see each row once meanwhile, and an export may go on. Old files stay until their snapshots expire.
@@ -162,4 +168,7 @@ def compact(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     for done in compaction.compact(out.resolve(), topics, size, age, catalog, namespace):
-        click.echo(f"{done.table}: {done.before} files became {done.after}, {done.removed} old ones were deleted")
+        if as_json:
+            click.echo(json.dumps(attrs.asdict(done)))
+        else:
+            click.echo(f"{done.table}: {done.before} files became {done.after}, {done.removed} old ones were deleted")

@@ -1,12 +1,14 @@
-"""What an export says on the terminal: rows, how fast, and how many are still to come."""
+"""What an export says: rows, how fast, and how many are still to come; on a terminal, line by line, or as JSON."""
 
 from __future__ import annotations
 
+import json
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
+import click
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -38,12 +40,14 @@ class BatchDone:
 
 
 class ExportProgress:
-    """A bar on a terminal; one line per batch where there is none."""
+    """A bar on a terminal; one line per batch where there is none, and with ``as_json`` an object."""
 
-    def __init__(self, console: Console, at_first: str = "looking …") -> None:
+    def __init__(self, console: Console, at_first: str = "looking …", *, as_json: bool = False) -> None:
         self._console = console
         self._at_first = at_first
-        self._live = Live(console=console, transient=True, refresh_per_second=4) if console.is_terminal else None
+        self._as_json = as_json
+        has_bar = console.is_terminal and not as_json
+        self._live = Live(console=console, transient=True, refresh_per_second=4) if has_bar else None
         self.rows = 0
         self.lost = 0
         self._lag = 0
@@ -70,7 +74,13 @@ class ExportProgress:
         if self._live is not None:
             self._live.update(self._shown())
         else:
-            self._console.print(str(one), highlight=False)
+            self._tell(str(one), batch=one.number, rows=one.rows, seconds=one.seconds, waiting=one.lag)
+
+    def _tell(self, sentence: str, **facts: Any) -> None:
+        if self._as_json:
+            click.echo(json.dumps(facts, ensure_ascii=False))
+        else:
+            self._console.print(sentence, highlight=False)
 
     def _line(self) -> str:
         newest = f"{self._newest.rate:,.0f} rows/s, batch of {self._newest.seconds:.1f} s"
@@ -84,14 +94,14 @@ class ExportProgress:
     def skipped(self, what: Skipped) -> None:
         """Messages were deleted before they could be read, and the export went on without them."""
         self.lost += what.messages
-        self._console.print(f"skipped: {what} were deleted before they were read", highlight=False)
+        told = f"skipped: {what} were deleted before they were read"
+        self._tell(told, skipped=what.messages, topic=what.topic, queue=what.queue_id)
 
     def interrupted(self) -> None:
-        self._console.print("stopped; the next export goes on from here", highlight=False)
+        self._tell("stopped; the next export goes on from here", interrupted=True, rows=self.rows)
 
     def done(self) -> None:
         seconds = time.monotonic() - self._since
         lost = f"; {self.lost:,} were deleted before they were read" if self.lost else ""
-        self._console.print(
-            f"{self.rows:,} rows in {seconds:.1f} s, {self._lag:,} came meanwhile and wait{lost}", highlight=False
-        )
+        told = f"{self.rows:,} rows in {seconds:.1f} s, {self._lag:,} came meanwhile and wait{lost}"
+        self._tell(told, done=True, rows=self.rows, seconds=seconds, waiting=self._lag, lost=self.lost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import code
+import json
 import os
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.console import Console
 from verniermq.contrib.arrow.command import (
     compact,
     delete_tag_option,
+    json_option,
     key_option,
     mode_option,
     on_error_option,
@@ -79,11 +81,12 @@ def spark() -> None:
 @click.option("--checkpoint", default="", help="Where Spark keeps how far it is.  [default: OUT/_checkpoint]")
 @click.option("--skip-lost", is_flag=True, help="Go on when retention deleted messages before they were exported.")
 @click.option("--no-tables", is_flag=True, help="Messages only, without the tables per topic and group.")
+@json_option
 def export(
     out: str, name_server: str, master: str | None, conf: tuple[str, ...], form: str, topics: tuple[str, ...],
     catalog: str, namespace: str, typed: tuple[str, ...], on_error: str, mode: str, key: str, delete_tag: str,
     partition_by: tuple[str, ...], target_file: int | None, continuous: bool, every: float, batch_rows: int,
-    starting: str, group: str, checkpoint: str, skip_lost: bool, no_tables: bool,
+    starting: str, group: str, checkpoint: str, skip_lost: bool, no_tables: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Export topics to OUT as Parquet files or tables, every message exactly once.
 
@@ -117,7 +120,7 @@ def export(
         partition_by=partition_by,
         target_bytes=target_file,
     )
-    with ExportProgress(Console(), "starting Spark …") as progress:
+    with ExportProgress(Console(), "starting Spark …", as_json=as_json) as progress:
         run(what, progress)
 
 
@@ -129,9 +132,10 @@ def export(
 @click.option("--topic", "topics", multiple=True, help="A topic; may be repeated.  [default: all that flows]")
 @click.option("--since", metavar="AGE", help="Only what was stored since then, such as 6h.  [default: all]")
 @click.option("--per", type=click.Choice(UNITS), default="minute", show_default=True, help="What is counted together.")
+@json_option
 def events(
     out: Path, name_server: str, master: str | None, conf: tuple[str, ...], topics: tuple[str, ...],
-    since: str | None, per: str,
+    since: str | None, per: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Write tables and charts of what came to the folder OUT: NAME.parquet and NAME.svg.
 
@@ -153,7 +157,10 @@ def events(
     running.sparkContext.setLogLevel("OFF")
     read = running.read.format("verniermq").options(**options).load()
     for name, rows in save_tables(read, out, per).items():
-        click.echo(f"{out / name}.parquet: {rows} rows, drawn in {name}.svg")
+        if as_json:
+            click.echo(json.dumps({"table": name, "rows": rows, "file": f"{out / name}.parquet"}))
+        else:
+            click.echo(f"{out / name}.parquet: {rows} rows, drawn in {name}.svg")
 
 
 @spark.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import anyio
 import click
 
@@ -18,7 +20,8 @@ def txn() -> None:
 @txn.command()
 @click.argument("message_id", metavar="ID")
 @click.option("--broker", help="The broker, host:port, if the address inside the id cannot be reached from here.")
-def resume(message_id: str, broker: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a sentence.")
+def resume(message_id: str, broker: str | None, as_json: bool) -> None:
     """Have a transaction checked again that nobody ended, and that was moved to TRANS_CHECK_MAX_TIME_TOPIC.
 
     ID is the one that the broker's log names, and the offset_id that the tail below prints.
@@ -32,7 +35,10 @@ def resume(message_id: str, broker: str | None) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     anyio.run(_resume, broker or address, message_id)
-    click.echo("open again; its producer is asked at the next round of checks")
+    if as_json:
+        click.echo(json.dumps({"id": message_id, "broker": broker or address, "open": True}))
+    else:
+        click.echo("open again; its producer is asked at the next round of checks")
 
 
 async def _resume(address: str, message_id: str) -> None:

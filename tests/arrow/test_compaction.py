@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -69,9 +70,13 @@ def test_the_command_says_what_it_did(producing: Producing, topic: str, source: 
     export(tmp_path, source, topic, format="delta", batch_rows=2)
 
     well = CliRunner().invoke(main, ["compact", str(tmp_path), "--target-file", "1MiB"])
+    producing.send_many(topic, 4, queues=1)
+    export(tmp_path, source, topic, format="delta", batch_rows=2)
+    again = CliRunner().invoke(main, ["compact", str(tmp_path), "--target-file", "1MiB", "--json"])
     wrong = CliRunner().invoke(main, ["compact", str(tmp_path), "--expire", "a week"])
 
     assert well.output == f"{topic}: 3 files became 1, 0 old ones were deleted\n"
+    assert json.loads(again.output) == {"table": topic, "before": 3, "after": 1, "removed": 0}
     assert wrong.exit_code == 2
     assert "'a week' is not a duration" in wrong.output
 

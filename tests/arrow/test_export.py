@@ -177,18 +177,26 @@ def test_the_command_says_what_retention_took(tmp_path: Path) -> None:
             producing.send_many("orders", 50, queues=1, size=500)
         well = CliRunner().invoke(main, arguments)
         with Producing(process.broker) as producing:
+            producing.send_many("orders", 30, queues=1, size=500)
+        again = CliRunner().invoke(main, [*arguments, "--json"])
+        with Producing(process.broker) as producing:
             producing.send_many("orders", 400, queues=1, size=500)
         delete_oldest_messages(process)
         stopped = CliRunner().invoke(main, arguments)
-        going_on = CliRunner().invoke(main, [*arguments, "--skip-lost"])
+        going_on = CliRunner().invoke(main, [*arguments, "--skip-lost", "--json"])
 
     assert well.exit_code == 0, well.output
     assert "50 rows" in well.output
+    told = [json.loads(line) for line in again.output.splitlines()]
+    assert [(row["batch"], row["rows"], row["waiting"]) for row in told if "batch" in row] == [(1, 30, 0)]
+    (end,) = [row for row in told if "done" in row]
+    assert (end["rows"], end["lost"]) == (30, 0)
     assert isinstance(stopped.exception, DataLost) or "are lost" in stopped.output
     assert going_on.exit_code == 0, going_on.output
     rows = pyarrow.dataset.dataset(out / "messages", partitioning="hive").to_table().to_pylist()
-    assert len({row["queueOffset"] for row in rows}) == len(rows) < 450
-    assert f"skipped: {450 - len(rows)} messages of orders, queue 0 were deleted" in going_on.output
+    assert len({row["queueOffset"] for row in rows}) == len(rows) < 480
+    (skipped, *_) = [json.loads(line) for line in going_on.output.splitlines() if "skipped" in line]
+    assert skipped == {"skipped": 480 - len(rows), "topic": "orders", "queue": 0}
 
 
 def test_mistakes_are_one_line(producing: Producing, topic: str, source: Source, tmp_path: Path) -> None:

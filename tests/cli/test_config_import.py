@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,7 @@ def test_a_file_of_rocketmqs_is_translated(tmp_path: Path) -> None:
 
     done = CliRunner().invoke(main, ["config", "import", str(conf), "-o", str(made)])
     shown = CliRunner().invoke(main, ["config", "import", str(conf)])
+    told = json.loads(CliRunner().invoke(main, ["config", "import", str(conf), "--json"]).output)
 
     assert done.exit_code == 0, done.output
     assert shown.output == made.read_text()
@@ -67,6 +70,8 @@ def test_a_file_of_rocketmqs_is_translated(tmp_path: Path) -> None:
     assert "# sendMessageThreadPoolNums: has no setting here" in made.read_text()
     assert "# brokerRole: a broker with id 0 is a master" in made.read_text()
     assert "ha" not in configuration.plugin_tables
+    assert told["settings"] == tomllib.loads(made.read_text())
+    assert {"name": "sendMessageThreadPoolNums", "why": "has no setting here"} in told["left_out"]
 
 
 def test_a_file_of_a_slave_makes_a_slave(tmp_path: Path) -> None:

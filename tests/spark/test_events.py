@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -50,8 +51,11 @@ def test_the_ready_tables_count_what_flows(spark: SparkSession, tmp_path: Path) 
 
         arguments = ["spark", "events", str(tmp_path / "out"), "--namesrv", broker.namesrv, "--per", "day"]
         done = CliRunner().invoke(main, arguments)
+        again = CliRunner().invoke(main, [*arguments, "--json"])
 
     assert done.exit_code == 0, done.output
+    told = {row["table"]: row for row in map(json.loads, again.output.splitlines())}
+    assert told["failures"] == {"table": "failures", "rows": 1, "file": str(tmp_path / "out" / "failures.parquet")}
     assert "failures.parquet: 1 rows, drawn in failures.svg" in done.output
     tables = {name: pq.read_table(tmp_path / "out" / f"{name}.parquet").to_pylist() for name in TABLES}
     counts = {row["topic"]: row["messages"] for row in tables["messages"]}

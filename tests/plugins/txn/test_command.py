@@ -33,8 +33,10 @@ async def test_a_transaction_that_was_given_up_is_opened_again_as_the_log_advise
         tail = ("TRANS_CHECK_MAX_TIME_TOPIC", "--from-start", "--no-wait", "--json")
         shown = await run(*tail, "--namesrv", broker.name_servers[0], command="tail")
         assert json.loads(shown.output)["offset_id"] == line.split("verniermq txn resume ")[1].split()[0]
-        resumed = await run(*line.split("verniermq txn ")[1].split()[:2])
+        resumed = await run(*line.split("verniermq txn ")[1].split()[:2], "--json")
         assert resumed.exit_code == 0, resumed.output
+        told = {"id": json.loads(shown.output)["offset_id"], "broker": broker.address, "open": True}
+        assert json.loads(resumed.output) == told
         await clock.advance(30)
         _, message = await producer.checked()
         assert message.body == b"stuck"
