@@ -45,11 +45,11 @@ class Peer:
 
     async def send(
         self, topic: str, body: bytes = b"hello", *, queue: int = 0, times: int = 0, most: int | None = None,
-        flags: int = 0, **properties: object,
+        flags: int = 0, born: int = 1_600_000_000_000, **properties: object,
     ) -> Command:  # fmt: skip
         texts = {name: str(value) for name, value in properties.items()}
         fields: dict[str, object] = {
-            "a": "producers", "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": flags, "g": 1_600_000_000_000, "h": 7,
+            "a": "producers", "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": flags, "g": born, "h": 7,
             "i": format_properties(texts), "j": times,
         }  # fmt: skip
         if most is not None:

@@ -63,10 +63,16 @@ async def trade(client: Peer) -> None:
     while True:
         number += 1
         order = orjson.dumps({"order": 3000 + number, "customer": f"c-{number % 97}", "amount": "12.50"})
-        await client.sent("stock-changes", order, queue=number % 4, TAGS="sent", KEYS=f"order-{3000 + number}")
+        await client.sent(
+            "stock-changes", order, queue=number % 4, born=now_ms(), TAGS="sent", KEYS=f"order-{3000 + number}"
+        )
         if number % 20 == 0:
             await client.pull("mails", number % 4)
         await anyio.sleep(0.04)
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def console_of(broker: Broker) -> Console:
@@ -85,7 +91,7 @@ async def fill(client: Peer) -> None:
             order = {"order": 1000 + number, "customer": f"c-{number * 37 % 101}", "amount": f"{number * 7 % 90}.90"}
             tag = ("created", "paid", "sent")[number % 3]
             await client.send(  # a rule refuses some of the invoices
-                topic, orjson.dumps(order), queue=number % 4, TAGS=tag, KEYS=f"order-{1000 + number}",
+                topic, orjson.dumps(order), queue=number % 4, born=now_ms(), TAGS=tag, KEYS=f"order-{1000 + number}",
                 UNIQ_KEY=f"{topic.encode().hex().upper():0<16}{number:016X}",
             )  # fmt: skip
     for group, (topic, consumed) in MEMBERS.items():
@@ -95,12 +101,14 @@ async def fill(client: Peer) -> None:
         await client.fail(message, "billing", -1, failureReason=REASONS[number * number % 3])
     for number in range(5):
         reminder = orjson.dumps({"remind": f"c-{number}", "of": "invoice"})
-        await client.sent("mails", reminder, TIMER_DELAY_SEC=90 + 1700 * number, KEYS=f"reminder-{number}")
-        await client.sent("mails", reminder, DELAY=16 + number % 3)
+        await client.sent(
+            "mails", reminder, born=now_ms(), TIMER_DELAY_SEC=90 + 1700 * number, KEYS=f"reminder-{number}"
+        )
+        await client.sent("mails", reminder, born=now_ms(), DELAY=16 + number % 3)
     for number in range(2):
         half = orjson.dumps({"order": 2000 + number, "amount": "19.90"})
         await client.sent(
-            "payments", half, flags=SysFlag.TRANSACTION_PREPARED, TRAN_MSG="true", PGROUP="checkout",
+            "payments", half, born=now_ms(), flags=SysFlag.TRANSACTION_PREPARED, TRAN_MSG="true", PGROUP="checkout",
             KEYS=f"order-{2000 + number}", UNIQ_KEY=f"{number:032X}",
         )  # fmt: skip
 
