@@ -30,7 +30,7 @@ from verniermq.kernel.config import Configuration, Duration, Size, format_durati
 from verniermq.kernel.config.filestamps import FileStamps, watch_files
 from verniermq.kernel.deadlines import Deadlines
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
-from verniermq.kernel.dispatch.run import Run, parts_of
+from verniermq.kernel.dispatch.run import Run, parts_of, sizes_of
 from verniermq.kernel.errors import (
     BadField,
     BadName,
@@ -294,6 +294,7 @@ __all__ = [
     "request_name",
     "requests",
     "setting",
+    "sizes_of",
     "stores_are_safe",
     "sync_data",
     "sync_directory",

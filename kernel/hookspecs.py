@@ -174,9 +174,9 @@ def messages_dispatched(events: Sequence[DispatchEvent]) -> Awaitable[None] | No
     During recovery it comes again for what may have been missed, so it must cope with repeats. Mark it with
     :func:`~verniermq.kernel.gathered` if it need not come at once. An ``async`` implementation is fed by a queue of
     its own, batch after batch; one that falls behind by more batches than the queue holds has failed. An event of a
-    message that came in a batch is made when it is looked at; to sum up, ask :func:`~verniermq.kernel.parts_of` for the
-    runs that messages were stored in. Used by ``query`` (the key index), ``admin``, ``pop`` and
-    ``spark``.
+    message that came in a batch is made when it is looked at; to sum up, ask :func:`~verniermq.kernel.sizes_of` for the
+    sizes of all, or :func:`~verniermq.kernel.parts_of` for the runs that they were stored in. Used by ``query`` (the
+    key index), ``admin``, ``pop`` and ``spark``.
     """
 
 

@@ -8,10 +8,10 @@ nowhere. Sizes are counted as they are and put into the ranges of a histogram on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -27,6 +27,7 @@ from verniermq.kernel import (
     Run,
     Sample,
     parts_of,
+    sizes_of,
 )
 
 SIZES: Final = (1024.0, 4096.0, 524288.0, 1048576.0, 2097152.0, 4194304.0)
@@ -53,13 +54,21 @@ _ORDERED: Final = Property.SHARDING_KEY.encode()
 """What tells an ordered message in a run. The other marks are of messages that are announced one by one: what concerns
 a plugin, and what a plugin delivers, never comes in a run."""
 
-_topic, _size, _properties = attrgetter("topic"), attrgetter("size"), attrgetter("properties")
-_sizes, _rests = attrgetter("sizes"), attrgetter("rests")
+_properties, _rests = attrgetter("properties"), attrgetter("rests")
 
 
-def _apart(parts: Sequence[Run | DispatchEvent]) -> tuple[list[Run], list[DispatchEvent]]:
-    events = [part for part in parts if not isinstance(part, Run)]
-    return [part for part in parts if isinstance(part, Run)], events
+def _are_ordinary(parts: Sequence[Run | DispatchEvent]) -> bool:
+    """Whether none of all these messages has to be looked at by itself."""
+    kinds = list(map(type, parts))
+    runs: Sequence[Any]
+    if kinds.count(Run) == len(kinds):
+        runs = parts
+    else:
+        runs = [part for part in parts if isinstance(part, Run)]
+        events = [part for part in parts if not isinstance(part, Run)]
+        if not MARKS.isdisjoint(chain.from_iterable(map(_properties, events))):
+            return False
+    return not any(_ORDERED in rest for rest in set().union(*map(_rests, runs)))
 
 
 @attrs.define(eq=False)
@@ -129,43 +138,19 @@ class Traffic:
     # --- counting --------------------------------------------------------------------------
 
     def dispatched(self, events: Sequence[DispatchEvent]) -> None:
-        parts = parts_of(events)
-        if parts is not events:
-            events = self._runs(parts)
-        if not MARKS.isdisjoint(chain.from_iterable(map(_properties, events))):
-            for event in events:
-                if not MARKS.isdisjoint(event.properties):
-                    self._marked(event)
-            events = [event for event in events if MARKS.isdisjoint(event.properties)]
-        topics = list(map(_topic, events))
-        if topics and topics.count(topics[0]) == len(topics):
-            self._plain([(topics[0], list(map(_size, events)))])
-        else:
-            self._plain(zip(topics, zip(map(_size, events)), strict=True))
-
-    def _runs(self, parts: Sequence[Run | DispatchEvent]) -> list[DispatchEvent]:
-        """Count the ordinary messages in runs; the events that are left have to be looked at one by one."""
-        runs, events = _apart(parts)
-        ordered = {rest for rest in set(chain.from_iterable(map(_rests, runs))) if _ORDERED in rest}
-        if ordered:
-            events += chain.from_iterable(run for run in runs if not ordered.isdisjoint(run.rests))
-            runs = [run for run in runs if ordered.isdisjoint(run.rests)]
-        topics = list(map(_topic, runs))
-        if topics and topics.count(topics[0]) == len(topics):
-            self._plain([(topics[0], list(chain.from_iterable(map(_sizes, runs))))])
-        else:
-            self._plain(zip(topics, map(_sizes, runs), strict=True))
-        return events
-
-    def _plain(self, runs: Iterable[tuple[str, Sequence[int]]]) -> None:
-        """Count ordinary messages, by topic and sizes: all of a topic at once."""
-        by_topic: dict[str, list[int]] = {}
-        for topic, sizes in runs:
-            known = by_topic.get(topic)
-            if known is None:
-                by_topic[topic] = list(sizes)
+        if _are_ordinary(parts_of(events)):
+            self._plain(sizes_of(events))
+            return
+        ordinary: list[DispatchEvent] = []
+        for event in events:
+            if MARKS.isdisjoint(event.properties):
+                ordinary.append(event)
             else:
-                known += sizes
+                self._marked(event)
+        self._plain(sizes_of(ordinary))
+
+    def _plain(self, by_topic: Mapping[str, Sequence[int]]) -> None:
+        """Count ordinary messages by their sizes."""
         for topic, sizes in by_topic.items():
             if not topic.startswith("%"):
                 self._add(topic, "normal", sizes)

@@ -566,10 +566,12 @@ cdef class Known:
 
     cdef bint begin(self) except -1:
         """Look whether plugins want to see other properties; false while they want what is cut out."""
-        self.codes = self.texts.known()
-        self.last = None
+        codes = self.texts.known()
+        if codes is not self.codes:
+            self.codes = codes
+            self.last = None
         self.rests = []
-        return self.codes is not None
+        return codes is not None
 
     cdef bint split(self, Chunk text, Message *m) except -1:
         """Cut unique key and keys out of properties, and look up the rest; the twin of ``plainbatch.split``."""
@@ -723,7 +725,8 @@ cdef class Lane:
     cdef object ask
     cdef Topic topic
     cdef Column column
-    cdef int64_t served[4]
+    cdef int64_t served[4]      # by this `take`: sends, one-way sends, batches, one-way batches
+    cdef int64_t total[4]       # by all
 
     def __cinit__(self):
         self.messages = <Message *>calloc(MOST_IN_BATCH, sizeof(Message))
@@ -759,11 +762,10 @@ cdef class Lane:
     ):
         """Serve the plain frames of ``data`` from ``start`` on.
 
-        Returns where the first other frame begins, the records, the answers, the columns of the queues, and how many
-        were sends, one-way sends, batches, one-way batches. ``language``, ``version`` and ``binary`` are those of the
-        peer's last request: the first one that differs is for Python, which notes them. ``passing`` has the pairs of
-        group and topic that plugins let pass, or not; ``ask`` is called with one that is not in it. ``None`` if no
-        plugin wants to be asked.
+        Returns where the first other frame begins, the records, the answers, and the columns of the queues.
+        ``language``, ``version`` and ``binary`` are those of the peer's last request: the first one that differs is for
+        Python, which notes them. ``passing`` has the pairs of group and topic that plugins let pass, or not; ``ask`` is
+        called with one that is not in it. ``None`` if no plugin wants to be asked.
         """
         cdef Chunk d = self.data
         cdef Py_ssize_t end = len(data), header, header_end, following, length, i
@@ -771,7 +773,7 @@ cdef class Lane:
         cdef Header h
         cdef bint read
         if len(born_host) != 8 or len(store_host) != 8 or not self.sends.begin() or not self.batches.begin():
-            return start, b"", b"", (), ()
+            return start, b"", b"", ()
         d.point(<const uint8_t *>PyBytes_AS_STRING(data), end)
         self.offset = offset
         self.room = room
@@ -809,11 +811,20 @@ cdef class Lane:
             if not self.serve(d, &h, header_end, following):
                 break
             start = following
+        for i in range(4):
+            self.total[i] += self.served[i]
         d.point(NULL, 0)
         self.text.point(NULL, 0)
-        return start, self.records.taken(), self.answers.taken(), list(self.touched.values()), (
-            self.served[0], self.served[1], self.served[2], self.served[3]
-        )
+        return start, self.records.taken(), self.answers.taken(), list(self.touched.values())
+
+    def totals(self):
+        """How many sends, one-way sends, batches and one-way batches were served since the beginning."""
+        return self.total[0], self.total[1], self.total[2], self.total[3]
+
+    def take_back(self):
+        """What was served last does not count: it could not be written."""
+        for i in range(4):
+            self.total[i] -= self.served[i]
 
     cdef bint serve(self, Chunk d, Header *h, Py_ssize_t body, Py_ssize_t end) except -1:
         """Serve one frame, or change nothing and return false."""

@@ -86,7 +86,6 @@ class PlainLane:
         self._before: dict[int, Handler | None] = {}
         """The handlers as they were looked at last."""
         self._is_own = False
-        self.served = ServedSends()
         self._lane = compiled.Lane(
             self._topics,
             store.queue_table,
@@ -98,6 +97,7 @@ class PlainLane:
             largest=store.settings.max_message_size,
             most=store.settings.max_batch,
         )
+        self.served = ServedSends(self._lane.totals)
 
     def learn(self, topic: str, queues: int) -> None:
         """Messages to this topic concern no plugin."""
@@ -120,12 +120,11 @@ class PlainLane:
             if connection.guards is not self._host.guards:
                 return start, b""  # the broker stops
             passing = self._passing_of(connection)
-        chunks = self.served.chunks
-        began = perf_counter_ns() if chunks is not None and not chunks else 0
+        began = perf_counter_ns() if self.served.is_awaited else 0
         binary = connection.binary
         language = bytes((language_number(connection.language),)) if binary else connection.language.encode()
         now, store_host = self._now(), store.store_host
-        end, records, answers, columns, served = self._lane.take(
+        end, records, answers, columns = self._lane.take(
             data, start, store.end, store.room, connection.packed_host, store_host, now, language, connection.version,
             binary, passing, lambda pair: self._ask(pair, connection),
         )  # fmt: skip
@@ -142,11 +141,10 @@ class PlainLane:
         try:
             store.append_encoded(records, runs)
         except StoreNotWritable:
+            self._lane.take_back()
             return start, b""  # nothing was written; each of them is told why
-        if chunks is not None:
-            chunks.append(served)
-            if began:
-                self.served.begin(served, perf_counter_ns() - began)
+        if began:
+            self.served.begin(perf_counter_ns() - began)
         return end, answers
 
     def _serves(self, handlers: Mapping[int, Handler]) -> bool:

@@ -13,7 +13,8 @@ looks at: the queue wants offsets, sizes and tags codes, the key index wants key
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -176,11 +177,12 @@ Part: TypeAlias = Run | DispatchEvent
 class Dispatched(Sequence[DispatchEvent]):
     """Messages in the order of the log, some of them as runs."""
 
-    __slots__ = ("_length", "parts")
+    __slots__ = ("_length", "_sizes", "parts")
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = parts
         self._length = count_messages(parts)
+        self._sizes: Mapping[str, Sequence[int]] | None = None
 
     def __repr__(self) -> str:
         return f"<Dispatched {self._length} messages in {len(self.parts)} parts>"
@@ -201,6 +203,13 @@ class Dispatched(Sequence[DispatchEvent]):
     def _in_order(self) -> list[DispatchEvent]:
         events = chain.from_iterable(part if isinstance(part, Run) else (part,) for part in self.parts)
         return sorted(events, key=attrgetter("commit_log_offset"))
+
+    @property
+    def sizes(self) -> Mapping[str, Sequence[int]]:
+        """The bytes of each record, by topic; worked out once for all who count."""
+        if self._sizes is None:
+            self._sizes = _sizes_by_topic(self.parts)
+        return self._sizes
 
     @overload
     def __getitem__(self, index: int) -> DispatchEvent: ...
@@ -226,6 +235,21 @@ def dispatched(parts: Sequence[Part]) -> Sequence[DispatchEvent]:
         if isinstance(part, Run):
             return Dispatched(parts)
     return parts  # type: ignore[return-value]  # events, then
+
+
+def sizes_of(events: Sequence[DispatchEvent]) -> Mapping[str, Sequence[int]]:
+    """The bytes of each record, by topic."""
+    return events.sizes if isinstance(events, Dispatched) else _sizes_by_topic(events)
+
+
+def _sizes_by_topic(parts: Sequence[Part]) -> Mapping[str, Sequence[int]]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for part in parts:
+        if isinstance(part, Run):
+            found[part.topic] += part.sizes
+        else:
+            found[part.topic].append(part.size)
+    return dict(found)
 
 
 def parts_of(events: Sequence[DispatchEvent]) -> Sequence[Part]:

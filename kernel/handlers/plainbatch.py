@@ -47,14 +47,14 @@ class PlainTexts:
         self._usable = True
 
     def known(self) -> dict[bytes, int | None] | None:
-        """Text → tags code, ``None`` if it is not plain; empty again when plugins want to see other properties.
+        """Text → tags code, ``None`` if it is not plain; another table when plugins want to see other properties.
 
         ``None`` while a plugin wants to see what is cut out.
         """
         concerned = self._concerned()
         if concerned is not self._asked:
             self._asked = concerned
-            self._codes.clear()
+            self._codes = {}
             self._usable = concerned.isdisjoint(_CUT_OUT)
         return self._codes if self._usable else None
 

@@ -27,7 +27,7 @@ from verniermq.kernel import (
     Work,
     gathered,
     hookimpl,
-    parts_of,
+    sizes_of,
 )
 from verniermq.plugins.admin.days import Days, Totals
 from verniermq.plugins.admin.moved import MovedOffsets
@@ -157,21 +157,14 @@ class Plugin:
     @gathered
     def messages_dispatched(self, events: Sequence[DispatchEvent]) -> None:
         """Count per topic, once per batch and topic rather than once per message."""
-        counts: dict[str, list[int]] = {}
-        for part in parts_of(events):
-            count = counts.get(part.topic)
-            if count is None:
-                counts[part.topic] = [part.count, part.size]
-            else:
-                count[0] += part.count
-                count[1] += part.size
         cluster, users, total_size = self.broker.cluster, 0, 0
-        for topic, (number, size) in counts.items():
-            self._rates.add(PUT_NUMS, topic, number)
+        for topic, sizes in sizes_of(events).items():
+            size = sum(sizes)
+            self._rates.add(PUT_NUMS, topic, len(sizes))
             self._rates.add(PUT_SIZE, topic, size)
             total_size += size
             if not self.broker.topics.is_system(topic):
-                users += number
+                users += len(sizes)
         self._rates.add(BROKER_PUT, cluster, len(events))
         self._rates.add(BROKER_PUT_SIZE, cluster, total_size)
         self._rates.add(BROKER_PUT_USERS, cluster, users)

@@ -213,6 +213,8 @@ async def test_a_store_that_refuses_writes_says_so_on_every_way(
 async def test_a_disk_without_room_leaves_nothing_of_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with counted(tmp_path, monkeypatch) as (one, counting):
         log, end = one.broker.store._log, one.broker.store.end
+        count = one.broker._lane._lane.totals
+        served = count()
         log._by_call = True
         full = OSError(errno.ENOSPC, "No space left on device")
         monkeypatch.setattr(log, "_write_by_call", Mock(side_effect=full))
@@ -220,7 +222,10 @@ async def test_a_disk_without_room_leaves_nothing_of_a_chunk(tmp_path: Path, mon
 
         assert answer.count(b"cannot grow") == 2
         assert (one.broker.store.end, counting.bytes) == (end, 0)
+        assert count() == served
         monkeypatch.undo()
+        await one.give(plain_send(2) + plain_send(3))
+        assert count() == (served[0] + 2, *served[1:])
 
 
 @compiled_only

@@ -32,6 +32,7 @@ from verniermq.kernel import (
     pack_host,
     parse_properties,
     parts_of,
+    sizes_of,
 )
 from verniermq.kernel.dispatch.run import Dispatched, count_parts, dispatched
 from verniermq.kernel.errors import MessageIllegal, RequestRefused
@@ -296,6 +297,19 @@ def test_single_events_stay_what_they_are(tmp_path: Path) -> None:
 
     assert dispatched(only) is only
     assert parts_of(only) is only
+    close()
+
+
+def test_sizes_are_those_of_all_events_by_topic(tmp_path: Path) -> None:
+    parts, close = some(tmp_path)
+    events = list(Dispatched(parts))
+    expected: dict[str, list[int]] = {}
+    for event in events:
+        expected.setdefault(event.topic, []).append(event.size)
+
+    assert len(events) > len(parts)
+    assert sizes_of(Dispatched(parts)) == sizes_of(events) == expected
+    assert sizes_of([]) == {}
     close()
 
 
