@@ -24,52 +24,76 @@ CLIENT: Final = ("clientAddr", "clientId", "group", "topic")
 RUNTIME: Final = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
 
 PLAIN: Final = {
-    "msg_put_total_today_now": "msgPutTotalTodayNow",
-    "msg_gettotal_today_now": "msgGetTotalTodayNow",
-    "msg_puttotal_todaymorning": "msgPutTotalTodayMorning",
-    "msg_gettotal_todaymorning": "msgGetTotalTodayMorning",
-    "msg_puttotal_yesterdaymorning": "msgPutTotalYesterdayMorning",
-    "msg_gettotal_yesterdaymorning": "msgGetTotalYesterdayMorning",
-    "dispatch_behind_bytes": "dispatchBehindBytes",
-    "put_message_size_total": "putMessageSizeTotal",
-    "put_message_average_size": "putMessageAverageSize",
-    "putmessage_times_total": "putMessageTimesTotal",
-    "putmessage_entire_time_max": "putMessageEntireTimeMax",
-    "getmessage_entire_time_max": "getMessageEntireTimeMax",
-    "pagecache_lock_time_mills": "pageCacheLockTimeMills",
-    "commitlog_disk_ratio": "commitLogDiskRatio",
-    "consumequeue_disk_ratio": "consumeQueueDiskRatio",
-    "commitlog_maxoffset": "commitLogMaxOffset",
-    "commitlog_minoffset": "commitLogMinOffset",
-    "remain_howmanydata_toflush": "remainHowManyDataToFlush",
-    "remain_transientstore_buffer_numbs": "remainTransientStoreBufferNumbs",
-    "earliest_message_timestamp": "earliestMessageTimeStamp",
-    "start_accept_sendrequest_time": "startAcceptSendRequestTimeStamp",
-    "dispatch_maxbuffer": "dispatchMaxBuffer",
-    "put_latency_99": "putLatency99",
-    "put_latency_999": "putLatency999",
-    "query_threadpool_queue_capacity": "queryThreadPoolQueueCapacity",
-    "pull_threadpoolqueue_capacity": "pullThreadPoolQueueCapacity",
-    "send_threadpoolqueue_capacity": "sendThreadPoolQueueCapacity",
-    "send_threadpool_queue_size": "sendThreadPoolQueueSize",
-    "pull_threadpoolqueue_size": "pullThreadPoolQueueSize",
-    "query_threadpoolqueue_size": "queryThreadPoolQueueSize",
-    "pull_threadpoolqueue_headwait_timemills": "pullThreadPoolQueueHeadWaitTimeMills",
-    "query_threadpoolqueue_headwait_timemills": "queryThreadPoolQueueHeadWaitTimeMills",
-    "send_threadpoolqueue_headwait_timemills": "sendThreadPoolQueueHeadWaitTimeMills",
+    "msg_put_total_today_now": ("msgPutTotalTodayNow", "Messages sent since the start, without system topics."),
+    "msg_gettotal_today_now": ("msgGetTotalTodayNow", "Messages handed out since the start, without system topics."),
+    "msg_puttotal_todaymorning": ("msgPutTotalTodayMorning", "Messages sent until last midnight; 0 before the start."),
+    "msg_gettotal_todaymorning": (
+        "msgGetTotalTodayMorning",
+        "Messages handed out until last midnight; 0 before the start.",
+    ),
+    "msg_puttotal_yesterdaymorning": (
+        "msgPutTotalYesterdayMorning",
+        "Messages sent until the midnight before; 0 before the start.",
+    ),
+    "msg_gettotal_yesterdaymorning": (
+        "msgGetTotalYesterdayMorning",
+        "Messages handed out until the midnight before; 0 before the start.",
+    ),
+    "dispatch_behind_bytes": ("dispatchBehindBytes", "Bytes of the log that are not in queues."),
+    "put_message_size_total": ("putMessageSizeTotal", "Bytes of all records since the start."),
+    "put_message_average_size": ("putMessageAverageSize", "Bytes of a record, on average since the start."),
+    "putmessage_times_total": ("putMessageTimesTotal", "Records since the start."),
+    "putmessage_entire_time_max": ("putMessageEntireTimeMax", "Milliseconds: the longest put since the start."),
+    "getmessage_entire_time_max": (
+        "getMessageEntireTimeMax",
+        "Milliseconds: the longest that a pull waited for the disk.",
+    ),
+    "pagecache_lock_time_mills": ("pageCacheLockTimeMills", "Always 0: there is no such lock."),
+    "commitlog_disk_ratio": ("commitLogDiskRatio", "How full the disk is, from 0 to 1."),
+    "consumequeue_disk_ratio": ("consumeQueueDiskRatio", "How full the disk is, from 0 to 1."),
+    "commitlog_maxoffset": ("commitLogMaxOffset", "Where the log ends."),
+    "commitlog_minoffset": ("commitLogMinOffset", "Where the log begins."),
+    "remain_howmanydata_toflush": ("remainHowManyDataToFlush", "Bytes of the log that are not on the disk."),
+    "remain_transientstore_buffer_numbs": ("remainTransientStoreBufferNumbs", "Always 0: there is no transient store."),
+    "earliest_message_timestamp": (
+        "earliestMessageTimeStamp",
+        "Milliseconds since 1970: when the oldest message was stored; -1 if none.",
+    ),
+    "start_accept_sendrequest_time": (
+        "startAcceptSendRequestTimeStamp",
+        "Milliseconds since 1970: when it began to take messages.",
+    ),
+    "dispatch_maxbuffer": ("dispatchMaxBuffer", "The most messages that went into their queues in one turn."),
+    "put_latency_99": ("putLatency99", "Milliseconds that 99 % of the last minute's puts took at most."),
+    "put_latency_999": ("putLatency999", "Milliseconds that 99.9 % of the last minute's puts took at most."),
+    "query_threadpool_queue_capacity": ("queryThreadPoolQueueCapacity", "Always 0: no threads."),
+    "pull_threadpoolqueue_capacity": ("pullThreadPoolQueueCapacity", "Always 0: no threads."),
+    "send_threadpoolqueue_capacity": ("sendThreadPoolQueueCapacity", "Always 0: no threads."),
+    "send_threadpool_queue_size": ("sendThreadPoolQueueSize", "Always 0: no threads."),
+    "pull_threadpoolqueue_size": ("pullThreadPoolQueueSize", "Always 0: no threads."),
+    "query_threadpoolqueue_size": ("queryThreadPoolQueueSize", "Always 0: no threads."),
+    "pull_threadpoolqueue_headwait_timemills": ("pullThreadPoolQueueHeadWaitTimeMills", "Always 0: no threads."),
+    "query_threadpoolqueue_headwait_timemills": ("queryThreadPoolQueueHeadWaitTimeMills", "Always 0: no threads."),
+    "send_threadpoolqueue_headwait_timemills": ("sendThreadPoolQueueHeadWaitTimeMills", "Always 0: no threads."),
 }
-"""The end of the exporter's name → the broker's own."""
+"""The end of the exporter's name → the broker's own, and what it means."""
 RATES: Final = {
-    "getfound": "getFoundTps", "gettotal": "getTotalTps", "gettransfered": "getTransferredTps",
-    "getmiss": "getMissTps", "put": "putTps",
-}  # fmt: skip
+    "getfound": ("getFoundTps", "Pulls a second that found something"),
+    "gettotal": ("getTotalTps", "Pulls a second"),
+    "gettransfered": ("getTransferredTps", "Messages out, a second"),
+    "getmiss": ("getMissTps", "Pulls a second that found nothing"),
+    "put": ("putTps", "Messages in, a second"),
+}
 SPANS: Final = (10, 60, 600)
 TIMES: Final = (
     "0ms", "0to10ms", "10to50ms", "50to100ms", "100to200ms", "200to500ms", "500to1s", "1to2s", "2to3s", "3to4s",
     "4to5s", "5to10s", "10stomore",
 )  # fmt: skip
 """How long puts took, in the order of ``putMessageDistributeTime``."""
-CAPACITIES: Final = {"commitlogdir_capacity_total": 0, "commitlogdir_capacity_free": 1}
+CAPACITIES: Final = {
+    "commitlogdir_capacity_total": "Bytes of the disk.", "commitlogdir_capacity_free": "Bytes free on the disk.",
+}  # fmt: skip
+"""In the order of ``commitLogDirCapacity``."""
 _FROM_CLIENTS: Final = (
     "rocketmq_client_consume_fail_msg_count", "rocketmq_client_consume_fail_msg_tps",
     "rocketmq_client_consume_ok_msg_tps", "rocketmq_client_consume_rt", "rocketmq_client_consumer_pull_rt",
@@ -78,6 +102,18 @@ _FROM_CLIENTS: Final = (
 SAMPLE_SECONDS: Final = 10.0
 SAMPLES: Final = 7
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def _runtime_names() -> Iterator[tuple[str, str]]:
+    """What is told of the broker itself, and what it means."""
+    for name, (_, meaning) in PLAIN.items():
+        yield name, meaning
+    yield from CAPACITIES.items()
+    for name, (_, meaning) in RATES.items():
+        for span in SPANS:
+            yield f"{name}_tps{span}", f"{meaning}, over about {span} s."
+    for name in TIMES:
+        yield name, "Messages of the last minute whose put took so long."
 
 
 class ExporterMetrics:
@@ -104,10 +140,9 @@ class ExporterMetrics:
         def gauge(name: str, help_text: str, labels: tuple[str, ...], collect: Callable[[], Iterator[Sample]]) -> None:
             registry.metric(name, "gauge", help_text, collect, labels)
 
-        for name in (*PLAIN, *CAPACITIES, *(f"{of}_tps{span}" for of in RATES for span in SPANS)):
-            gauge(f"rocketmq_brokeruntime_{name}", "As mqadmin brokerStatus shows it.", RUNTIME, self._runtime(name))
-        for name in TIMES:
-            gauge(f"rocketmq_brokeruntime_pmdt_{name}", "Puts that took so long.", RUNTIME, self._runtime(name))
+        for name, help_text in _runtime_names():
+            shown = f"pmdt_{name}" if name in TIMES else name
+            gauge(f"rocketmq_brokeruntime_{shown}", help_text, RUNTIME, self._runtime(name))
         gauge("rocketmq_broker_tps", "Messages in, a second.", BROKER, lambda: self._of_broker("put_tps10"))
         gauge("rocketmq_broker_qps", "Messages out, a second.", BROKER, lambda: self._of_broker("gettransfered_tps10"))
         gauge("rocketmq_broker_commitlog_diff", "Bytes that the slave lacks.", BROKER, lambda: self._of_broker(""))
@@ -149,17 +184,15 @@ class ExporterMetrics:
         return {}
 
     def _figure(self, table: Mapping[str, str], name: str) -> float | None:
-        text, position = table.get(PLAIN.get(name, ""), ""), 0
+        if name in PLAIN:
+            return _nth(table.get(PLAIN[name][0], ""), 0)
         if name in CAPACITIES:
-            text, position = table.get("commitLogDirCapacity", ""), CAPACITIES[name]
-            return _nth(text, position, 2**20)
+            return _nth(table.get("commitLogDirCapacity", ""), list(CAPACITIES).index(name), 2**20)
         if name in TIMES:
             parts = [part.rpartition(":")[2] for part in table.get("putMessageDistributeTime", "").split()]
             return _nth(" ".join(parts), TIMES.index(name))
         rate, _, span = name.partition("_tps")
-        if rate in RATES and span:
-            return _nth(table.get(RATES[rate], ""), SPANS.index(int(span)))
-        return _nth(text, position)
+        return _nth(table.get(RATES[rate][0], ""), SPANS.index(int(span)))
 
     def _runtime(self, name: str) -> Callable[[], Iterator[Sample]]:
         def collect() -> Iterator[Sample]:
