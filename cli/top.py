@@ -103,7 +103,7 @@ class ClusterView:
         return {
             "brokers": [
                 {"broker": one.name, "role": one.role, "address": one.address, "in": one.rate("putTps"),
-                 "out": one.rate("getTransferredTps"), "disk": one.figures.get("commitLogDiskRatio"),
+                 "out": one.rate("getTransferredTps"), "disk": one.rate("commitLogDiskRatio"),
                  "trouble": one.trouble} for one in self.brokers
             ],
             "topics": [attrs.asdict(row) for row in self.topics[:most]],

@@ -76,6 +76,7 @@ def test_a_cluster_is_shown_once(place: Place, topic: str) -> None:
     assert {row["topic"]: row["messages"] for row in shown["topics"]}[topic] == 3
     assert {row["group"]: row["lag"] for row in shown["groups"]}[group] == 3
     assert [row["broker"] for row in shown["brokers"]] == ["broker-a"]
+    assert 0 < shown["brokers"][0]["disk"] < 1
     assert max(map(len, text.output.splitlines())) <= 80
 
 
