@@ -194,6 +194,20 @@ async def test_flow_lets_pass_what_no_rule_is_about(tmp_path: Path, monkeypatch:
         assert counting.bytes >= len(bills)
 
 
+async def test_a_property_that_a_plugin_wants_to_see_from_now_on_is_not_for_the_lane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with counted(tmp_path, monkeypatch) as (one, counting):
+        for number in (2, 3):
+            await one.give(send_to("orders", number, text="colour\x01red\x02"))
+        before = counting.bytes
+        one.broker.host.concerned_properties |= {"colour"}
+        await one.give(send_to("orders", 4, text="colour\x01red\x02"))
+        assert counting.bytes == before > 0
+        await one.give(send_to("orders", 5))
+        assert counting.bytes > before
+
+
 async def test_metrics_count_what_passes_by_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"plugins__enable": ["default", "http", "metrics"], "plugins__metrics__listen": "127.0.0.1:0"}
     async with counted(tmp_path, monkeypatch, plugins__http__listen="127.0.0.1:0", **settings) as (one, counting):
