@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import accumulate, repeat
 from zlib import crc32
 
 from verniermq.kernel.clock import Clock
@@ -162,33 +163,28 @@ class Appender:
         except struct.error as error:
             raise MessageIllegal(f"the message does not fit into a record: {error}") from None
         more = head.size + len(field)
-        body_sizes = list(map(len, bodies))
+        count, body_sizes = len(bodies), list(map(len, bodies))
         sizes = [more + body_size + len(text) for body_size, text in zip(body_sizes, texts, strict=True)]
         if max(sizes) > self.max_message_size + RECORD_SLACK:
             raise MessageSizeExceeded(max(sizes), self.max_message_size)
-        size = sum(sizes)
-        if log.end + size > log.room:
-            log.make_room(size)
-        pack = head.pack
-        offset, queue_offset = log.end, queue.next_offset
-        offsets: list[int] = []
-        parts: list[bytes] = []
-        for body, flag, text, body_size, size in zip(bodies, flags, texts, body_sizes, sizes, strict=True):
-            offsets.append(offset)
-            parts += (
-                pack(size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, offset, shared, body_size),
-                body, field, text,
-            )  # fmt: skip
-            offset += size
-            queue_offset += 1
+        if log.end + sum(sizes) > log.room:
+            log.make_room(sum(sizes))
+        queue_offset, offsets = queue.next_offset, list(accumulate(sizes[:-1], initial=log.end))
+        parts: list[bytes] = [field] * (4 * count)
+        parts[::4] = map(
+            head.pack, sizes, repeat(magic), [crc32(body) & 0x7FFFFFFF for body in bodies], repeat(queue_id), flags,
+            range(queue_offset, queue_offset + count), offsets, repeat(shared), body_sizes,
+        )  # fmt: skip
+        parts[1::4] = bodies
+        parts[3::4] = texts
         prefix, parts[0] = parts[0][:BLANK_SIZE], parts[0][BLANK_SIZE:]
         log.write(prefix, b"".join(parts))
         run = Run(
-            topic, queue_id, queue.next_offset, offsets, sizes, codes, uniques, keys, texts, rests, head_size=more,
+            topic, queue_id, queue_offset, offsets, sizes, codes, uniques, keys, texts, rests, head_size=more,
             store_timestamp=now, store_host=store_host, sys_flag=sys_flag,
-            born_timestamps=[born_timestamp] * len(sizes), reconsume_times=reconsume_times,
+            born_timestamps=[born_timestamp] * count, reconsume_times=reconsume_times,
         )  # fmt: skip
-        queue.next_offset = queue_offset
+        queue.next_offset += count
         pending = self._dispatcher.pending
         pending.append(run)
         if len(pending) == 1:
