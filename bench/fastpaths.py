@@ -35,7 +35,7 @@ from verniermq.kernel import (
 )
 from verniermq.kernel.clock import SystemClock
 from verniermq.kernel.dispatch.event import DispatchEvent
-from verniermq.kernel.handlers.sendanswer import send_fields
+from verniermq.kernel.handlers.sendanswer import send_answer
 from verniermq.kernel.remoting import binary_header
 from verniermq.kernel.remoting.frame import FrameDecoder
 from verniermq.kernel.requests import send as sends
@@ -101,7 +101,7 @@ def case_of_answers() -> tuple[Call, Call]:
         frames = []
         for n in range(TOGETHER):
             sent.opaque = first + n
-            frames.append(sent.reply(0, send_fields(f"7F00000100002A9F{n:016X}", 3, n, KEY)).encode())
+            frames.append(send_answer(sent, f"7F00000100002A9F{n:016X}", 3, n, KEY).frame)
         return b"".join(frames)
 
     data = answers(1)
@@ -146,6 +146,10 @@ def cases() -> dict[str, tuple[Call, Call]]:
     entries = binary[21:]
     entry_text = entries.decode("latin-1")
     binary_header._walk_entries(entries, entry_text)  # it remembers the keys
+    answer = {
+        "msgId": "7F00000100002A9F0000000000001000", "queueId": "3", "queueOffset": "1234", "transactionId": KEY,
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
+    }  # fmt: skip
     queue = MessageQueue("orders", "broker-a", 3)
     request = sends.SendMessage.decode(Command.request(RequestCode.SEND_MESSAGE_V2, dict(EXT)))
     encoded = EncodedMessage(RequestCode.SEND_MESSAGE_V2, request, BODY, KEY)
@@ -157,6 +161,10 @@ def cases() -> dict[str, tuple[Call, Call]]:
     return {
         "sql/javavalues.py integer": (lambda: javavalues.integer("+42"), lambda: javavalues.integer("42")),
         "sql/javavalues.py double": (lambda: javavalues.double("4.5f"), lambda: javavalues.double("4.5")),
+        "sendanswer.py send_answer": (
+            lambda: sent.reply(0, dict(answer)).encode(),
+            lambda: send_answer(sent, answer["msgId"], 3, 1234, KEY).frame,
+        ),
         "requests/send.py SMALL": (lambda: sends._read_slowly(sent), lambda: sends.read_send(sent)),
         "binary_header.py _split_entries": (
             lambda: binary_header._walk_entries(entries, entry_text),

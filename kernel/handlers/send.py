@@ -18,7 +18,7 @@ from verniermq.kernel import hookspecs
 from verniermq.kernel.codes import RequestCode, ResponseCode
 from verniermq.kernel.errors import MessageIllegal, MessageSizeExceeded, QueueOutOfRange
 from verniermq.kernel.handlers.plainbatch import MOST_MESSAGES, Columns, PlainTexts, split
-from verniermq.kernel.handlers.sendanswer import REGION, batch_fields, send_fields
+from verniermq.kernel.handlers.sendanswer import REGION, batch_fields, send_answer
 from verniermq.kernel.handlers.table import HandlerTable
 from verniermq.kernel.maybe import Withheld, in_turn, then
 from verniermq.kernel.message import LONGEST_TAG, VALUE_END, PendingMessage, SysFlag, parse_properties
@@ -161,12 +161,12 @@ class SendHandler:
         appended = self._appender.append(message)
         if self._appended:
             self._broker.note_appended(message, appended)
-        fields = send_fields(
-            appended.message_id, queue_id, appended.queue_offset, message.properties[Property.UNIQUE_KEY]
+        answer = send_answer(
+            request, appended.message_id, queue_id, appended.queue_offset, message.properties[Property.UNIQUE_KEY]
         )
         if message.answer_fields:
-            fields.update(message.answer_fields)
-        answer = request.reply(ResponseCode.SUCCESS, fields)
+            answer.ext.update(message.answer_fields)
+            answer.frame = b""
         acknowledgements = self._acknowledgements
         if (self._synchronous or self._confirming) and acknowledgements.are_wanted(message.properties):
             return acknowledgements.hold(request, answer, appended, connection)

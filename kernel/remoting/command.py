@@ -62,10 +62,11 @@ class Command:
         binary: The form of the header; an answer takes that of its request.
         pieces: More of the body, when it is sent in pieces that are not worth putting together first.
         decoded: The request that it carries, once somebody has asked for it; see ``Request.of``.
+        frame: The command as it goes onto the wire, where whoever made it had a quicker way to write it.
     """
 
     __slots__ = (
-        "binary", "body", "code", "decoded", "ext", "flag", "language", "opaque", "pieces", "remark",
+        "binary", "body", "code", "decoded", "ext", "flag", "frame", "language", "opaque", "pieces", "remark",
         "version",
     )  # fmt: skip
 
@@ -92,6 +93,7 @@ class Command:
         self.body = body
         self.binary = binary
         self.pieces = pieces
+        self.frame = b""
         self.decoded: object = None
 
     def __repr__(self) -> str:
@@ -230,6 +232,9 @@ class Command:
         Raises:
             FrameTooLarge: it would have more than ``max_frame_size`` bytes.
         """
+        if self.frame:
+            parts.append(self.frame)
+            return len(self.frame)
         encode = encode_binary_header if self.binary else encode_json_header
         header = encode(self.code, self.opaque, self.flag, self.ext, self.remark, self.language, self.version)
         header_size = len(header)

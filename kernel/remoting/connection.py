@@ -323,7 +323,12 @@ class Connection:
                 if not isinstance(result, Command):
                     self._start(command, result)
                 elif not flag & ONEWAY_FLAG:
-                    size += result.encode_onto(parts, self._largest)
+                    frame = result.frame
+                    if frame:  # encode_onto would do the same, but this is where most answers come through
+                        parts.append(frame)
+                        size += len(frame)
+                    else:
+                        size += result.encode_onto(parts, self._largest)
                     if size > self._room:
                         self._turn.answered += size
                         self._flush_soon(size)

@@ -83,7 +83,7 @@ class Reads:
         if is_moved and not self._follows():
             await self._broker.clock.sleep(PAUSE_SECONDS)  # there is nowhere else to go: it comes again at once
         if is_moved or (found.code == ResponseCode.PULL_NOT_FOUND and self._follows()):
-            found.code = ResponseCode.PULL_RETRY_IMMEDIATELY
+            found.code, found.frame = ResponseCode.PULL_RETRY_IMMEDIATELY, b""
             found.ext["nextBeginOffset"] = str(PullMessage.of(request).offset)
         return found
 
@@ -101,4 +101,5 @@ class Reads:
         broker_id = group.slow_broker_id if is_far else group.broker_id
         if broker_id:
             answer.ext["suggestWhichBrokerId"] = str(broker_id)
+            answer.frame = b""
         return answer

@@ -120,6 +120,7 @@ class Translator:
         if answer.code in STORED:
             offset = leader.logical(int(answer.ext["queueOffset"])) if leader.is_decided else -1
             answer.ext.update({"queueId": str(logical), "queueOffset": str(offset)})
+            answer.frame = b""
         return answer
 
     async def pull(self, serve: Handler, request: Command, connection: Connection, chain: Chain) -> Command:
