@@ -53,9 +53,6 @@ class UniqueIds:
         self._counter = count(int.from_bytes(os.urandom(2), "big"))
         self._month_start_ms = 0
         self._next_month_ms = 0
-        self._latest_ms = -1
-        self._latest = ""
-        """The id of that millisecond without its counter; tens of messages share it."""
 
     def _enter_month(self, now_ms: int) -> None:
         now = datetime.fromtimestamp(now_ms / 1000)
@@ -65,12 +62,9 @@ class UniqueIds:
         self._next_month_ms = int(following.timestamp() * 1000)
 
     def next(self, now_ms: int) -> str:
-        if now_ms != self._latest_ms:
-            if not self._month_start_ms <= now_ms < self._next_month_ms:
-                self._enter_month(now_ms)
-            self._latest_ms = now_ms
-            self._latest = f"{self._prefix}{now_ms - self._month_start_ms:08X}"
-        return "%s%04X" % (self._latest, next(self._counter) & 0xFFFF)  # noqa: UP031 - a third faster than an f-string
+        if not self._month_start_ms <= now_ms < self._next_month_ms:
+            self._enter_month(now_ms)
+        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{next(self._counter) & 0xFFFF:04X}"
 
 
 unique_ids = UniqueIds()

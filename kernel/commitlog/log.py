@@ -197,25 +197,25 @@ class CommitLog:
         cure = "free some disk space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "look after the disk"
         return StoreNotWritable(f"the commit log cannot grow in {self.directory}: {error.strerror or error}; {cure}")
 
-    def write(self, prefix: bytes, rest: bytes) -> None:
+    def write(self, records: bytes) -> None:
         """Put records at the end; :meth:`make_room` has seen to their room.
 
-        ``prefix``, the first one's size and magic, goes last: killed in between, we leave no record that only
-        looks whole, and of several either all or none.
+        The first one's size and magic go last: killed in between, we leave no record that only looks whole, and of
+        several either all or none.
 
         Raises:
             StoreNotWritable: the disk has no room; the next append asks again.
         """
         start = self.end - self.base
-        middle = start + len(prefix)
-        stop = middle + len(rest)
+        middle, stop = start + BLANK_SIZE, start + len(records)
+        first, rest = records[:BLANK_SIZE], records[BLANK_SIZE:]
         if not self._by_call:
             self.buffer[middle:stop] = rest
-            self.buffer[start:middle] = prefix
+            self.buffer[start:middle] = first
         else:
             try:
                 self._write_by_call(rest, middle)
-                self._write_by_call(prefix, start)
+                self._write_by_call(first, start)
             except OSError as error:
                 raise self._cannot_grow(error) from error
         self.end = self.base + stop

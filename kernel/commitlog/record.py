@@ -55,9 +55,6 @@ _LENGTHS: Final = [(born, store) for born in (8, 20) for store in (8, 20)]
 HEADS: Final = {(born, store): struct.Struct(f">iIiiiqqiq{born}sq{store}siqi") for born, store in _LENGTHS}
 """The head by the lengths of the born host and the store host."""
 
-HEADS_AFTER_MAGIC: Final = {(born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born, store in _LENGTHS}
-"""The same without size and magic, which the log writes last: until then there is no record."""
-
 HOST_BITS: Final = {
     (born, store): (SysFlag.BORN_HOST_V6 if born == 20 else 0) | (SysFlag.STORE_HOST_V6 if store == 20 else 0)
     for born, store in HEADS
@@ -109,8 +106,6 @@ def pack_record(
     prepared_transaction_offset: int = 0,
 ) -> bytes:
     """The bytes of one record; ``magic`` and ``topic`` come from :func:`topic_field`.
-
-    :class:`~verniermq.kernel.store.appender.Appender` makes the same bytes in a faster way.
 
     Raises:
         struct.error: a number does not fit into its field.

@@ -21,7 +21,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import TypeAlias, final, overload
 
-from verniermq.kernel.dispatch.event import DispatchEvent, in_hex
+from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.message import parse_properties
 
 
@@ -132,8 +132,10 @@ class Run:
     @property
     def message_ids(self) -> str:
         """The offset message ids, as the answer to a batch has them: with commas between them."""
-        host = in_hex(self.store_host)
-        return (f",{host}%016X" * len(self.offsets))[1:] % tuple(self.offsets)
+        host, count = self.store_host, len(self.offsets)
+        flat: list[int | bytes] = [host] * (2 * count)
+        flat[1::2] = self.offsets
+        return _ids(len(host), count).pack(*flat).hex(",", len(host) + 8).upper()
 
     def event(self, number: int) -> DispatchEvent:
         """The event of one message."""
@@ -168,6 +170,11 @@ class Run:
 @lru_cache(maxsize=64)
 def _entries(count: int) -> Struct:
     return Struct(f">{'qiq' * count}")
+
+
+@lru_cache(maxsize=64)
+def _ids(host: int, count: int) -> Struct:
+    return Struct(">" + f"{host}sq" * count)
 
 
 Part: TypeAlias = Run | DispatchEvent

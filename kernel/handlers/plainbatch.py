@@ -29,6 +29,7 @@ KEPT: Final = 4096
 
 _CUT_OUT: Final = frozenset({Property.UNIQUE_KEY, Property.KEYS})
 _UNIQUE: Final = Property.UNIQUE_KEY.encode() + b"\x01"
+_END: Final = b"\x02"
 _KEYS: Final = Property.KEYS.encode() + b"\x01"
 _unpack_head: Final = Struct(">iqii").unpack_from
 
@@ -84,7 +85,8 @@ def split(data: bytes, texts: PlainTexts, most: int = MOST_MESSAGES) -> Columns 
     uniques: list[bytes] = []
     keys: list[bytes] = []
     rests: list[bytes] = []
-    rest, code = None, 0
+    last, before, after, words = 0, b"", b"", b""
+    common, code = None, 0
     known, look = texts.known(), texts.look
     position, stop = 0, len(data)
     if known is None:
@@ -97,33 +99,34 @@ def split(data: bytes, texts: PlainTexts, most: int = MOST_MESSAGES) -> Columns 
             position += size
             tail = data[body_end:position]
             length = len(tail)
-            if (
-                size != 20 + body_size + length or body_size < 0 or not 2 < length < SECTOR or tail[-1] != 2
-                or tail[0] << 8 | tail[1] != length - 2
-            ):  # fmt: skip
+            if size != 20 + body_size + length or body_size < 0:
                 return None
-            at = tail.find(_UNIQUE)
-            end = tail.index(2, at)
-            unique = tail[at + 9 : end]
-            if at < 2 or (at > 2 and tail[at - 1] != 2) or not unique or not unique.isascii():
-                return None
-            text = tail[2:at] + tail[end + 1 :]
-            at = text.find(_KEYS)
-            if at < 0 or (at and text[at - 1] != 2):
-                keys.append(b"")
-            else:
-                end = text.index(2, at)
-                words = text[at + 5 : end]
-                if not words.isascii():
-                    words.decode()
-                keys.append(words)
-                text = text[:at] + text[end + 1 :]
-            if text != rest:
-                found = known.get(text)
-                if found is None and (found := look(text)) is None:
+            head, _, rest = tail.partition(_UNIQUE)
+            unique, found, rest = rest.partition(_END)
+            # Nearly always the properties are those of the one before, but for the unique key.
+            if head != before or rest != after or length != last or not found:
+                if (
+                    not 2 < length < SECTOR or tail[-1] != 2 or tail[0] << 8 | tail[1] != length - 2
+                    or len(head) < 2 or (len(head) > 2 and head[-1] != 2)
+                ):  # fmt: skip
                     return None
-                rest, code = text, found
-                rests.append(text)
+                before, after, last = head, rest, length
+                text, words = head[2:] + rest, b""
+                left, found, right = text.partition(_KEYS)
+                if found and (not left or left[-1] == 2):
+                    words, _, right = right.partition(_END)
+                    if not words.isascii():
+                        words.decode()
+                    text = left + right
+                if text != common:
+                    known_code = known.get(text)
+                    if known_code is None and (known_code := look(text)) is None:
+                        return None
+                    common, code = text, known_code
+                    rests.append(text)
+            if not unique or not unique.isascii():
+                return None
+            keys.append(words)
             bodies.append(data[body:body_end])
             flags.append(flag)
             tails.append(tail)

@@ -1,28 +1,21 @@
 """Putting messages at the end of the log: the store's busiest path (RocketMQ: ``CommitLog.asyncPutMessage``).
 
 Tens of thousands of messages come through here each second, on one core, so this file is written for speed:
-one lookup finds the queue with all that was computed for it before, the head is packed once, and everything
-is copied into the map once. An append does not wait for anything; it leaves a dispatch event behind.
+one lookup finds the queue with all that was computed for it before, and a record is copied into the map once. An append
+does not wait for anything; it leaves a dispatch event behind.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import accumulate, repeat
 from zlib import crc32
 
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.commitlog.integrity import SECTOR
 from verniermq.kernel.commitlog.log import CommitLog
-from verniermq.kernel.commitlog.record import (
-    BLANK_SIZE,
-    HEADS_AFTER_MAGIC,
-    HOST_BITS,
-    HOST_MASK,
-    MAX_PROPERTIES,
-    SIZE_AND_MAGIC,
-    WITHOUT_ENTRY,
-)
+from verniermq.kernel.commitlog.record import HOST_BITS, HOST_MASK, MAX_PROPERTIES, WITHOUT_ENTRY, pack_record
 from verniermq.kernel.dispatch.consumequeue import ConsumeQueue
 from verniermq.kernel.dispatch.dispatcher import Dispatcher
 from verniermq.kernel.dispatch.event import DispatchEvent
@@ -34,20 +27,11 @@ from verniermq.kernel.names import Property
 RECORD_SLACK = 65536
 """How much a whole record may exceed the largest body, as RocketMQ allows."""
 
-_LENGTH16 = struct.Struct(">H")
-_PREFIX = SIZE_AND_MAGIC.pack
-
 Columns = tuple[
     Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[int], Sequence[bytes], Sequence[bytes], Sequence[bytes]
 ]
 """Of messages for one queue: bodies, flags, properties behind their length, tags codes, unique keys, other keys, and
 rests, as a run has them."""
-
-_HEADS = {
-    hosts: (head.pack, SIZE_AND_MAGIC.size + head.size + _LENGTH16.size, HOST_BITS[hosts])
-    for hosts, head in HEADS_AFTER_MAGIC.items()
-}
-"""Sizes of both hosts → what packs a head, the bytes beside body, topic and properties, the bits of the flag."""
 
 _SHARED = {hosts: struct.Struct(f">iq{hosts[0]}sq{hosts[1]}siq").pack for hosts in HOST_BITS}
 _HEADS_OF_RUN = {hosts: struct.Struct(f">iIIiiqq{32 + sum(hosts)}si") for hosts in HOST_BITS}
@@ -89,12 +73,12 @@ class Appender:
             raise StoreNotWritable(self.refusal)
         log = self._log
         queue = self._queues.get((message.topic, message.queue_id)) or self._new_queue(message)
-        event, prefix, rest = self._encode(message, queue, self._now(), log.end, 0)
+        event, record = self._encode(message, queue, self._now(), log.end, 0)
         size = event.size
         if log.end + size > log.room and log.make_room(size) != event.commit_log_offset:
             # The segment was full: the record goes to the next one and must say so.
-            event, prefix, rest = self._encode(message, queue, event.store_timestamp, log.end, 0)
-        log.write(prefix, rest)
+            event, record = self._encode(message, queue, event.store_timestamp, log.end, 0)
+        log.write(record)
         if not event.sys_flag & WITHOUT_ENTRY:
             queue.next_offset += 1
         pending = self._dispatcher.pending
@@ -118,7 +102,7 @@ class Appender:
         size = sum(map(len, records))
         if log.end + size > log.room and log.make_room(size) != events[0].commit_log_offset:
             events, records, counts = self._encode_batch(messages, now, log.end)
-        log.write(records[0], b"".join(records[1:]))
+        log.write(b"".join(records))
         for queue, count in counts.items():
             queue.next_offset += count
         pending = self._dispatcher.pending
@@ -162,33 +146,27 @@ class Appender:
         except struct.error as error:
             raise MessageIllegal(f"the message does not fit into a record: {error}") from None
         more = head.size + len(field)
-        body_sizes = list(map(len, bodies))
+        count, body_sizes = len(bodies), list(map(len, bodies))
         sizes = [more + body_size + len(text) for body_size, text in zip(body_sizes, texts, strict=True)]
         if max(sizes) > self.max_message_size + RECORD_SLACK:
             raise MessageSizeExceeded(max(sizes), self.max_message_size)
-        size = sum(sizes)
-        if log.end + size > log.room:
-            log.make_room(size)
-        pack = head.pack
-        offset, queue_offset = log.end, queue.next_offset
-        offsets: list[int] = []
-        parts: list[bytes] = []
-        for body, flag, text, body_size, size in zip(bodies, flags, texts, body_sizes, sizes, strict=True):
-            offsets.append(offset)
-            parts += (
-                pack(size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, offset, shared, body_size),
-                body, field, text,
-            )  # fmt: skip
-            offset += size
-            queue_offset += 1
-        prefix, parts[0] = parts[0][:BLANK_SIZE], parts[0][BLANK_SIZE:]
-        log.write(prefix, b"".join(parts))
-        run = Run(
-            topic, queue_id, queue.next_offset, offsets, sizes, codes, uniques, keys, texts, rests, head_size=more,
-            store_timestamp=now, store_host=store_host, sys_flag=sys_flag,
-            born_timestamps=[born_timestamp] * len(sizes), reconsume_times=reconsume_times,
+        if log.end + sum(sizes) > log.room:
+            log.make_room(sum(sizes))
+        queue_offset, offsets = queue.next_offset, list(accumulate(sizes[:-1], initial=log.end))
+        parts: list[bytes] = [field] * (4 * count)
+        parts[::4] = map(
+            head.pack, sizes, repeat(magic), [crc32(body) & 0x7FFFFFFF for body in bodies], repeat(queue_id), flags,
+            range(queue_offset, queue_offset + count), offsets, repeat(shared), body_sizes,
         )  # fmt: skip
-        queue.next_offset = queue_offset
+        parts[1::4] = bodies
+        parts[3::4] = texts
+        log.write(b"".join(parts))
+        run = Run(
+            topic, queue_id, queue_offset, offsets, sizes, codes, uniques, keys, texts, rests, head_size=more,
+            store_timestamp=now, store_host=store_host, sys_flag=sys_flag,
+            born_timestamps=[born_timestamp] * count, reconsume_times=reconsume_times,
+        )  # fmt: skip
+        queue.next_offset += count
         pending = self._dispatcher.pending
         pending.append(run)
         if len(pending) == 1:
@@ -201,7 +179,7 @@ class Appender:
         Raises:
             StoreNotWritable: the disk has no room.
         """
-        self._log.write(records[:BLANK_SIZE], records[BLANK_SIZE:])
+        self._log.write(records)
         for run in runs:
             self._queues[run.topic, run.queue_id].next_offset += len(run)
         pending = self._dispatcher.pending
@@ -213,18 +191,18 @@ class Appender:
     def _encode_batch(
         self, messages: Sequence[PendingMessage], now: int, offset: int
     ) -> tuple[list[DispatchEvent], list[bytes], dict[ConsumeQueue, int]]:
-        """The messages' events and records, the records in pieces, and how many each queue gets."""
+        """The messages' events and records, and how many each queue gets."""
         events: list[DispatchEvent] = []
         records: list[bytes] = []
         counts: dict[ConsumeQueue, int] = {}
         for message in messages:
             queue = self._queues.get((message.topic, message.queue_id)) or self._new_queue(message)
             ahead = counts.get(queue, 0)
-            event, prefix, rest = self._encode(message, queue, now, offset, ahead)
+            event, record = self._encode(message, queue, now, offset, ahead)
             if not event.sys_flag & WITHOUT_ENTRY:
                 counts[queue] = ahead + 1
             events.append(event)
-            records += (prefix, rest)
+            records.append(record)
             offset += event.size
         return events, records, counts
 
@@ -233,59 +211,41 @@ class Appender:
 
     def _encode(
         self, message: PendingMessage, queue: ConsumeQueue, now: int, offset: int, ahead: int
-    ) -> tuple[DispatchEvent, bytes, bytes]:
-        """A message's event and record, changing nothing; ``ahead`` messages of its queue are not added yet.
-
-        The record comes in two parts, size and magic being the first, as :meth:`CommitLog.write` wants them.
-        """
-        topic = message.topic
-        queue_id = message.queue_id
-        body = message.body
-        body_size = len(body)
-        if body_size > self.max_message_size:
-            raise MessageSizeExceeded(body_size, self.max_message_size)
-        properties = message.properties
-        text = message.properties_text
-        born_host = message.born_host
-        store_host = self.store_host
-        hosts = (len(born_host), len(store_host))
+    ) -> tuple[DispatchEvent, bytes]:
+        """A message's event and record, changing nothing; ``ahead`` messages of its queue are not added yet."""
+        topic, queue_id, body = message.topic, message.queue_id, message.body
+        if len(body) > self.max_message_size:
+            raise MessageSizeExceeded(len(body), self.max_message_size)
+        properties, text = message.properties, message.properties_text
         sys_flag = message.sys_flag
         queue_offset = 0 if sys_flag & WITHOUT_ENTRY else queue.next_offset + ahead
-        topic_field = queue.topic_field
         try:
             encoded = (format_properties(properties) if text is None else text).encode()
             if encoded and encoded[-1] != 2:
                 encoded += b"\2"  # old clients leave it out; recovery tells a torn record by its last byte
             if len(encoded) >= SECTOR:
                 _check_long_properties(encoded)
-            pack_head, fixed_size, host_bits = _HEADS[hosts]
-            sys_flag = sys_flag & ~HOST_MASK | host_bits
-            size = fixed_size + body_size + len(topic_field) + len(encoded)
-            rest = b"".join(
-                (
-                    pack_head(
-                        crc32(body) & 0x7FFFFFFF,
-                        queue_id,
-                        message.flag,
-                        queue_offset,
-                        offset,
-                        sys_flag,
-                        message.born_timestamp,
-                        born_host,
-                        now,
-                        store_host,
-                        message.reconsume_times,
-                        message.prepared_transaction_offset,
-                        body_size,
-                    ),
-                    body,
-                    topic_field,
-                    _LENGTH16.pack(len(encoded)),
-                    encoded,
-                )
+            sys_flag = sys_flag & ~HOST_MASK | HOST_BITS[len(message.born_host), len(self.store_host)]
+            record = pack_record(
+                queue.magic,
+                queue.topic_field,
+                body,
+                encoded,
+                queue_id=queue_id,
+                queue_offset=queue_offset,
+                commit_log_offset=offset,
+                store_timestamp=now,
+                store_host=self.store_host,
+                flag=message.flag,
+                sys_flag=sys_flag,
+                born_timestamp=message.born_timestamp,
+                born_host=message.born_host,
+                reconsume_times=message.reconsume_times,
+                prepared_transaction_offset=message.prepared_transaction_offset,
             )
         except (struct.error, KeyError, UnicodeEncodeError) as error:
             raise MessageIllegal(f"the message does not fit into a record: {error}") from None
+        size = len(record)
         if size > self.max_message_size + RECORD_SLACK:
             raise MessageSizeExceeded(size, self.max_message_size)
         coder = self._tags_coders.get(topic)
@@ -300,17 +260,17 @@ class Appender:
             queue_id,
             queue_offset,
             now,
-            store_host,
+            self.store_host,
             topic,
             code,
             sys_flag,
             message.prepared_transaction_offset,
             properties,
             message.born_timestamp,
-            body_size,
+            len(body),
             message.reconsume_times,
         )
-        return event, _PREFIX(size, queue.magic), rest
+        return event, record
 
 
 def _check_long_properties(encoded: bytes) -> None:

@@ -52,6 +52,13 @@ def _before_counter(start: int, head: str) -> int:
 
 def key_hash(start: int, key: str) -> int:
     """The number that stands for a key in an index file, 0 to 2^31 - 1; ``start`` is its topic's hash."""
+    value = _java_hash(start, key)
+    # The absolute value of a signed number; that of the smallest one would not fit, and counts as 0.
+    return value if value < 1 << 31 else -value & 0x7FFFFFFF
+
+
+def _java_hash(start: int, key: str) -> int:
+    """Java's hash of a topic and a key, not negative."""
     length = len(key)
     if length > _LONGEST or not key.isascii():
         value = start * pow(31, len(key.encode("utf-16-le", "surrogatepass")) // 2, 1 << 32) + _hash(key)
@@ -60,9 +67,7 @@ def key_hash(start: int, key: str) -> int:
         value = _before_counter(start, key[:-4]) + a * 29791 + b * 961 + c * 31 + d
     else:
         value = start * _SHIFT[length] + sum(map(mul, key.encode(), _POWERS[length]))
-    value &= _MASK
-    # The absolute value of a signed number; that of the smallest one would not fit, and counts as 0.
-    return value if value < 1 << 31 else -value & 0x7FFFFFFF
+    return value & _MASK
 
 
 def _hash(text: str) -> int:
@@ -107,20 +112,16 @@ def keys_of_run(run: Run) -> list[tuple[int, int, int]]:
 
 
 def _keys_of_run(run: Run) -> list[tuple[int, int, int]]:
-    """The messages of a batch have unique keys that were made one after the other, and differ in the counter alone."""
+    """The unique keys of a batch were made one after the other, and most differ from the one before in the last
+    character."""
     start, time = topic_hash(run.topic), run.store_timestamp
     found: list[tuple[int, int, int]] = []
-    head, base = b"", 0
+    head, base = b"", start * 31
     for unique, keys, offset in zip(run.uniques, run.keys, run.offsets, strict=True):
-        if len(unique) in _UNIQUE_KEYS:
-            if unique[:-4] != head:
-                head = unique[:-4]
-                base = _before_counter(start, head.decode())
-            a, b, c, d = unique[-4:]
-            value = base + a * 29791 + b * 961 + c * 31 + d & _MASK
-            found.append((value if value < 1 << 31 else -value & 0x7FFFFFFF, offset, time))
-        else:
-            found.append((key_hash(start, unique.decode()), offset, time))
+        if unique[:-1] != head:
+            head, base = unique[:-1], _java_hash(start, unique.decode()) - unique[-1]
+        value = base + unique[-1] & _MASK
+        found.append((value if value < 1 << 31 else -value & 0x7FFFFFFF, offset, time))
         if keys:
             found += [(key_hash(start, word), offset, time) for word in keys.decode().split(" ") if word]
     return found

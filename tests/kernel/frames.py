@@ -16,6 +16,8 @@ ANY = (30, 34, 999)
 TIMELESS = (31, 34, 999)
 """Requests that are answered the same wherever a turn of the loop ends: 30 asks for the newest dispatched message."""
 TOPICS = ("orders", "bills", "t.1")
+RETRY = "%RETRY%g"
+"""A topic that an odd send names now and then, and that its first one makes."""
 
 
 def unique_key(number: int) -> str:
@@ -89,7 +91,7 @@ def frame(
     if odd:
         name, value = chance.choice(
             [("e", "9"), ("e", "-1"), ("e", "01"), ("f", "3"), ("f", "4096"), ("f", "4"), ("g", "-5"), ("g", "x"),
-             ("h", "-1"), ("h", "1023"), ("h", "99999999999"), ("j", "3"), ("j", "-2"), ("b", "%RETRY%g"), ("b", ""),
+             ("h", "-1"), ("h", "1023"), ("h", "99999999999"), ("j", "3"), ("j", "-2"), ("b", RETRY), ("b", ""),
              ("b", "ünicode"), ("q", "more"), ("k", "true"), ("e", "3 "), ("f", "+1"), ("g", "9" * 19)]
         )  # fmt: skip
         fields[name] = value

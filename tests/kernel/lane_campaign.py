@@ -131,7 +131,8 @@ async def _round(kind: str, seed: int, *, compiled: bool) -> tuple[dict[str, byt
             take_plain_way(patch)
         async with twin(Path(folder), patch, turn_clock=clock) as one:
             counting = count(one) if compiled else None
-            await meet(one)
+            # A new topic's first send waits for the disk; where turns end decides behind which others it comes.
+            await meet(one, (*frames.TOPICS, frames.RETRY) if is_hasty else frames.TOPICS)
             answers = hashlib.sha256()
             if kind == "mixed":
                 plain, binary = chance.choice([0.6, 0.97, 0.995]), chance.choice([0.0, 0.1, 1.0])

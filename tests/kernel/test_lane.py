@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -55,9 +55,9 @@ def count(one: Twin) -> Counting:
     return counting
 
 
-async def meet(one: Twin) -> None:
+async def meet(one: Twin, topics: Sequence[str] = frames.TOPICS) -> None:
     """Have each topic and each of its queues, as after a while."""
-    for number, topic in enumerate(frames.TOPICS):
+    for number, topic in enumerate(topics):
         for queue in range(4):
             fields = {
                 "a": "producers", "b": topic, "c": "TBW102", "d": "4", "e": str(queue), "f": "0", "g": "1", "h": "0",

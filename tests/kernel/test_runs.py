@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Callable
 from itertools import groupby
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ async def test_what_is_read_as_columns_is_what_is_read_message_by_message() -> N
         texts = PlainTexts(lambda: broker.host.concerned_properties)
         plain = 0
 
-        @given(st.builds(damaged, st.lists(ELEMENTS, max_size=4), DAMAGE))
+        @given(st.builds(damaged, st.lists(st.builds(mul, ELEMENTS, st.integers(1, 3)), max_size=4), DAMAGE))
         @settings(max_examples=800, deadline=None)
         def check(data: bytes) -> None:
             nonlocal plain
@@ -111,6 +112,14 @@ async def test_what_is_read_as_columns_is_what_is_read_message_by_message() -> N
 
         check()
         assert plain > 0
+
+
+@pytest.mark.parametrize("second", [b"UNIQ_KEY\x01U12", b"UNIQ_KEY\x01\xc3\xbc\x02"], ids=["not ended", "not ASCII"])
+def test_what_looks_like_the_message_before_is_read_as_carefully(second: bytes) -> None:
+    texts, first = PlainTexts(frozenset), b"UNIQ_KEY\x01U1\x02"
+    assert len(second) == len(first)
+    assert split(frames.element(b"", first) * 2, texts) is not None
+    assert split(frames.element(b"", first) + frames.element(b"", second), texts) is None
 
 
 def test_a_batch_with_what_is_cut_out_is_not_plain_while_a_plugin_wants_to_see_it() -> None:

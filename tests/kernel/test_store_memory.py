@@ -95,7 +95,7 @@ def test_what_was_written_and_read_long_ago_is_let_go_and_still_there(tmp_path: 
         data = number.to_bytes(8, "big") * (1 << 17)
         log.make_room(len(data))
         places.append((log.end, len(data)))
-        log.write(data[:8], data[8:])
+        log.write(data)
 
     def is_all_there() -> bool:
         return all(log.read(*place) == number.to_bytes(8, "big") * (1 << 17) for number, place in enumerate(places))

@@ -4,7 +4,7 @@ An answer is ``True``, ``False`` or ``None`` (unknown). A closure takes the prop
 or raises ``NotComparable``, which ends the whole test: ``a = 3 OR TRUE`` does not pass when ``a`` is "x".
 
 What to convert and how to compare is decided here, by the kinds of the operands, and not when a message
-comes. The forms nearly everybody writes, a property against a constant, get a closure that calls no other.
+comes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from verniermq.plugins.filter.sql.comparison import READERS, SIGNS, Value, equality, ordering
-from verniermq.plugins.filter.sql.javavalues import NotComparable, double, order_of_doubles
+from verniermq.plugins.filter.sql.comparison import SIGNS, Value, equality, ordering
+from verniermq.plugins.filter.sql.javavalues import NotComparable, order_of_doubles
 from verniermq.plugins.filter.sql.tree import (
     AllOf,
     AnyOf,
@@ -170,8 +170,6 @@ def _any_of(parts: tuple[Ask, ...]) -> Ask:
 
 def _equal(left: Operand, right: Operand) -> Ask:
     """Nothing equals nothing; nothing on the left alone is unknown, on the right alone it is unequal."""
-    if isinstance(left, PropertyName) and isinstance(right, Constant):
-        return _property_equals(left.name, right)
     left_value, right_value = _value(left), _value(right)
     same = equality(_kind(left), _kind(right))
 
@@ -185,21 +183,8 @@ def _equal(left: Operand, right: Operand) -> Ask:
     return equal
 
 
-def _property_equals(name: str, constant: Constant) -> Ask:
-    same = equality(ValueKind.TEXT, constant.kind)
-    wanted = constant.value
-    if constant.kind is ValueKind.TEXT:
-        return lambda properties: None if (text := properties.get(name)) is None else text == wanted
-    if constant.kind in (ValueKind.INTEGER, ValueKind.LONG):
-        read = READERS[constant.kind]
-        return lambda properties: None if (text := properties.get(name)) is None else read(text) == wanted
-    return lambda properties: None if (text := properties.get(name)) is None else same(text, wanted)
-
-
 def _ordered(sign: str, left: Operand, right: Operand) -> Ask:
     holds = SIGNS[sign]
-    if isinstance(left, PropertyName) and isinstance(right, Constant):
-        return _property_ordered(left.name, sign, right)
     left_value, right_value = _value(left), _value(right)
     kinds = _kind(left), _kind(right)
     # Nothing has no order; the closure below then never gets so far as to ask for one.
@@ -215,19 +200,6 @@ def _ordered(sign: str, left: Operand, right: Operand) -> Ask:
         return holds(order(one, other), 0)
 
     return ordered
-
-
-def _property_ordered(name: str, sign: str, constant: Constant) -> Ask:
-    holds = SIGNS[sign]
-    limit = constant.value
-    if constant.kind is ValueKind.DOUBLE:
-        # Not holds(number, limit): Java puts NaN above all numbers.
-        number = float(limit)  # type: ignore[arg-type]  # a constant of this kind is one
-        return lambda properties: (
-            None if (text := properties.get(name)) is None else holds(order_of_doubles(double(text), number), 0)
-        )
-    read = READERS[constant.kind]
-    return lambda properties: None if (text := properties.get(name)) is None else holds(read(text), limit)
 
 
 def _is_null(value: Callable[[Properties], Value]) -> Ask:

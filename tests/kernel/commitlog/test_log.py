@@ -39,7 +39,7 @@ def put(log: CommitLog, data: bytes) -> int:
     if log.end + len(data) > log.room:
         log.make_room(len(data))
     offset = log.end
-    log.write(data[:8], data[8:])
+    log.write(data)
     return offset
 
 
