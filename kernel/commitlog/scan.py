@@ -10,7 +10,7 @@ from mmap import mmap
 from verniermq.kernel.commitlog.integrity import NothingWritten, whole_record_at
 from verniermq.kernel.commitlog.log import CommitLog
 from verniermq.kernel.commitlog.mapped import written_end
-from verniermq.kernel.commitlog.record import MAGIC_FAMILY, MAGIC_V1, MAGIC_V2, SIZE_AND_MAGIC, RecordLayout
+from verniermq.kernel.commitlog.record import MAGIC_FAMILY, MAGIC_V1, MAGIC_V2, SIZE_AND_MAGIC, Buffer, RecordLayout
 from verniermq.kernel.errors import CorruptRecord, StoreError
 
 # Not mmap.find: before Python 3.11.4 it reads the byte behind the map when it searches to the end, and dies of it.
@@ -69,7 +69,7 @@ def bytes_from(log: CommitLog, offset: int) -> int:
     return 0
 
 
-def topic_of(buffer: mmap, found: RecordLayout) -> str:
+def topic_of(buffer: Buffer, found: RecordLayout) -> str:
     return str(buffer[found.topic : found.topic + found.topic_length], "utf-8", "replace")
 
 

@@ -21,7 +21,7 @@ from verniermq.kernel.commitlog.record import WITHOUT_ENTRY
 from verniermq.kernel.dispatch.consumequeue import ENTRY_SIZE, ConsumeQueue
 from verniermq.kernel.dispatch.event import DispatchEvent
 from verniermq.kernel.dispatch.queuefiles import QueueFiles
-from verniermq.kernel.dispatch.run import Dispatched, Part, Run, events_of, parts_of
+from verniermq.kernel.dispatch.run import Dispatched, Part, Run, count_up_to, dispatched, events_of, parts_of
 from verniermq.kernel.message import tags_code
 from verniermq.kernel.names import Property
 
@@ -116,8 +116,7 @@ class Dispatcher:
     def dispatch(self, end: int | None = None) -> None:
         """Tell the queues and the listeners about what was appended, up to the log offset ``end`` if given."""
         parts = self.pending
-        if end is not None and parts and parts[-1].end > end:
-            ready = next(i for i, part in enumerate(parts) if part.end > end)
+        if end is not None and (ready := count_up_to(parts, end)) < len(parts):
             parts, self.pending = parts[:ready], parts[ready:]
         else:
             self.pending = []
@@ -152,12 +151,25 @@ class Dispatcher:
     def _take_received(self, parts: list[Part]) -> list[Part]:
         """Bring what another broker numbered into the queues; return what is left."""
         ours = next((i for i, part in enumerate(parts) if part.end > self.received), len(parts))
-        events = events_of(parts[:ours])
-        for event in events:
-            self.replay(event, fill_gaps=True)
+        for part in parts[:ours]:
+            if isinstance(part, Run):
+                self._replay_run(part)
+            else:
+                self.replay(part, fill_gaps=True)
         self.count_again()
-        self.announce(events)
+        self.announce(dispatched(parts[:ours]))
         return parts[ours:]
+
+    def _replay_run(self, run: Run) -> None:
+        queue = self.queues.get((run.topic, run.queue_id))
+        if queue is None and not run.queue_offset:
+            queue = self.add_queue(run.topic, run.queue_id)
+        if queue is None or run.queue_offset != queue.max_offset or run.commit_log_offset < queue.physical_end:
+            for event in run:
+                self.replay(event, fill_gaps=True)
+            return
+        self._enter(run, queue)
+        queue.next_offset = max(queue.next_offset, queue.max_offset)
 
     def forget_from(self, end: int) -> None:
         """The log was cut off at ``end``: what lies behind it and was not dispatched never will be."""

@@ -293,3 +293,16 @@ def count_parts(parts: Sequence[object], messages: int) -> int:
         else:
             messages -= 1
     return len(parts)
+
+
+def count_up_to(parts: Sequence[Part], end: int) -> int:
+    """How many of the first parts lie before a place of the log, and before all that follow them."""
+    ready = reach = 0
+    for number, part in enumerate(parts):
+        if part.commit_log_offset >= reach:
+            ready = number
+        if (stop := part.end) > reach:
+            if stop > end:
+                return ready
+            reach = stop
+    return len(parts)

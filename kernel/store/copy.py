@@ -12,13 +12,21 @@ and after a crash recovery does, as with any torn record. Whoever appends raw by
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+from verniermq.kernel.commitlog import integrity
 from verniermq.kernel.commitlog.integrity import whole_record_at
 from verniermq.kernel.commitlog.log import CommitLog
-from verniermq.kernel.commitlog.record import BLANK_SIZE, MAGIC_BLANK, SIZE_AND_MAGIC
+from verniermq.kernel.commitlog.record import BLANK_SIZE, MAGIC_BLANK, SIZE_AND_MAGIC, Buffer
 from verniermq.kernel.dispatch.dispatcher import Dispatcher
+from verniermq.kernel.dispatch.run import Part, Run
 from verniermq.kernel.errors import CorruptRecord, NotACopy
+from verniermq.kernel.message import parse_properties, tags_code
+from verniermq.kernel.names import Property
 from verniermq.kernel.store.recovery import event_of
+
+KEPT: Final = 4096
+"""Texts of properties whose tags code is remembered; most have fewer than 512 bytes."""
 
 
 class Copy:
@@ -32,6 +40,7 @@ class Copy:
         self._log = log
         self._dispatcher = dispatcher
         self._on_first = on_first
+        self._codes: dict[bytes, int] = {}
 
     def append(self, offset: int, data: bytes | memoryview) -> None:
         """
@@ -52,7 +61,7 @@ class Copy:
                 "brokers the same"
             ) from error
         self._copied = log.end
-        self._find_records()
+        self._find_records(offset, data)
 
     def _begin(self, offset: int) -> None:
         """A log without a byte may begin where its master's log begins: at a file's beginning."""
@@ -67,42 +76,84 @@ class Copy:
         log.restart_at(offset)
         self.parsed = self._copied = offset
 
-    def _find_records(self) -> None:
+    def _find_records(self, offset: int, data: bytes | memoryview) -> None:
+        """Those that ``data`` completed, which lies at ``offset``, at the end of the log."""
         log, size = self._log, self._log.segment_size
-        events = []
+        parts: list[Part] = []
         wrong: CorruptRecord | None = None
         while True:
-            base = self.parsed - self.parsed % size
-            file = log.segment_of(self.parsed)
-            there = min(log.end, base + size)
-            if file is None or there - self.parsed < BLANK_SIZE:
+            file_end = self.parsed - self.parsed % size + size
+            there = min(log.end, file_end)
+            if there - self.parsed < BLANK_SIZE:
+                break
+            buffer: Buffer
+            if self.parsed >= offset:
+                buffer, base = data, offset  # to meet pages in the map, which were just written, costs more
+                if integrity.RECORDS is not None and (runs := self._find_plain(offset, data)):
+                    parts += runs
+                    continue
+            elif (file := log.segment_of(self.parsed)) is not None:
+                buffer, base = file.map, file.start
+            else:
                 break
             position = self.parsed - base
-            length, magic = SIZE_AND_MAGIC.unpack_from(file.map, position)
-            if magic == MAGIC_BLANK and length == size - position:
-                if there < base + size:
+            length, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)
+            if magic == MAGIC_BLANK and length == file_end - self.parsed:
+                if there < file_end:
                     break
-                self.parsed = base + size
+                self.parsed = file_end
                 continue
-            if length > there - self.parsed and length <= size - position:
+            if length > there - self.parsed and length <= file_end - self.parsed:
                 break
             try:
-                found = whole_record_at(file.map, position, self.parsed)
+                found = whole_record_at(buffer, position, self.parsed)
+                if found is None:
+                    raise CorruptRecord(self.parsed, "a blank that does not reach the end of its file")
             except CorruptRecord as error:
                 wrong = error
                 break
-            assert found is not None, "a blank was looked for above"
-            events.append(event_of(file.map, found, self._dispatcher))
+            parts.append(event_of(buffer, found, self._dispatcher))
             self.parsed += found.size
-        if events:
+        if parts:
             self._dispatcher.received = self.parsed
             pending = self._dispatcher.pending
             if not pending:
                 self._on_first()
-            pending.extend(events)
+            pending.extend(parts)
         if wrong is not None:
             self.cut()
             raise NotACopy(f"the master's bytes at {self.parsed} are no record: {wrong.why}") from wrong
+
+    def _find_plain(self, offset: int, data: bytes | memoryview) -> list[Part]:
+        """Those that what is compiled finds there, in columns, up to one that it leaves to us."""
+        assert integrity.RECORDS is not None
+        columns, position = integrity.RECORDS.columns(
+            data, self.parsed - offset, len(data), self.parsed, self._plain_topic, self._tags_code
+        )
+        self.parsed = offset + position
+        return [
+            Run(
+                column.topic, column.queue_id, column.queue_offset, column.offsets, column.sizes, column.codes,
+                column.uniques, column.keys, column.texts, column.rests, head_size=column.head_size,
+                store_timestamp=column.store_timestamp, store_host=column.store_host, sys_flag=column.sys_flag,
+                born_timestamps=column.born_timestamps, reconsume_times=column.reconsume_times,
+            )
+            for column in columns
+        ]  # fmt: skip
+
+    def _plain_topic(self, name: bytes) -> str | None:
+        """A topic whose tags codes are hashes of tags."""
+        topic = name.decode()
+        return None if topic in self._dispatcher.tags_coders else topic
+
+    def _tags_code(self, text: bytes) -> int:
+        """By properties without keys, of which hardly two differ."""
+        code = self._codes.get(text)
+        if code is None:
+            if len(self._codes) >= KEPT:
+                self._codes.clear()
+            code = self._codes[text] = tags_code(parse_properties(text.decode()).get(Property.TAGS))
+        return code
 
     @property
     def end(self) -> int:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from mmap import mmap
 from typing import Final, Literal, NamedTuple
 
 import attrs
@@ -34,7 +33,7 @@ import attrs
 from verniermq.kernel.commitlog.checkpoint import Checkpoint
 from verniermq.kernel.commitlog.integrity import NothingWritten, whole_record_at
 from verniermq.kernel.commitlog.log import CommitLog
-from verniermq.kernel.commitlog.record import WITHOUT_ENTRY, RecordLayout
+from verniermq.kernel.commitlog.record import WITHOUT_ENTRY, Buffer, RecordLayout
 from verniermq.kernel.commitlog.scan import NewerFormat, Scan, bytes_from, newer_magic, topic_of, whole_records_after
 from verniermq.kernel.dispatch.dispatcher import Dispatcher
 from verniermq.kernel.dispatch.event import DispatchEvent
@@ -337,7 +336,7 @@ class Recovery:
             rmtree(self.dispatcher.root, ignore_errors=True)
 
 
-def event_of(buffer: mmap, found: RecordLayout, dispatcher: Dispatcher) -> DispatchEvent:
+def event_of(buffer: Buffer, found: RecordLayout, dispatcher: Dispatcher) -> DispatchEvent:
     """What a dispatch of this record tells."""
     topic = topic_of(buffer, found)
     text = str(buffer[found.properties : found.properties + found.properties_length], "utf-8", "replace")
