@@ -201,9 +201,8 @@ class Receiver:
                 if not body and store.end == store.start:
                     continue  # it would begin with another file
                 store.append_raw(offset, body)
+                self._report(writer)  # sends wait for it: before what came is brought into queues
                 await anyio.lowlevel.checkpoint()
-            if store.end != self._reported:
-                self._report(writer)
 
     def status(self) -> dict[str, Any]:
         """RocketMQ's ``HAClientRuntimeInfo``."""

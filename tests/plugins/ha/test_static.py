@@ -134,6 +134,22 @@ async def test_a_sync_master_says_what_its_slaves_have(tmp_path: Path) -> None:
         assert await send(master, 1) == [SendStatus.SLAVE_NOT_AVAILABLE]
 
 
+async def test_a_slave_says_what_it_has_before_it_brings_it_into_queues(tmp_path: Path) -> None:
+    async with running_master(tmp_path / "master") as master, running_slave(tmp_path / "slave", master) as slave:
+        await send(master, 1)
+        await equal(master, slave)
+        said: list[bool] = []
+        slave.store.listeners.append(
+            lambda events: said.append(plugin(slave)._receiver._reported >= events[-1].end)  # sends wait for it
+        )
+
+        await send(master, 5)
+        await equal(master, slave)
+
+        assert said
+        assert all(said)
+
+
 async def test_a_master_that_waits_for_no_slave_is_not_asked_about_its_messages(tmp_path: Path) -> None:
     async with running_master(tmp_path / "master", "async_master") as master:
         assert not master.acknowledgements.wait
