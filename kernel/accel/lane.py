@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 MOST_PAIRS: Final = 1024
 """Pairs of group and topic that are remembered of a peer."""
 
+NOTHING: Final[frozenset[int]] = frozenset()
+
 
 def compiled_lane() -> Any | None:
     """The compiled module, if it is there."""
@@ -65,7 +67,11 @@ class PlainLane:
 
     @property
     def codes(self) -> frozenset[int]:
-        return self._codes
+        return self._codes if self._is_open else NOTHING
+
+    @property
+    def _is_open(self) -> bool:
+        return self._store.takes_encoded and not self._appended and not self._confirming
 
     def __init__(self, compiled: Any, broker: BrokerParts, added: str, own: Mapping[int, Handler]) -> None:
         """``own`` are the handlers that it does the work of; where another one serves, it does not."""
@@ -111,7 +117,7 @@ class PlainLane:
     def take(self, data: bytes, start: int, connection: Connection) -> tuple[int, bytes]:
         """Serve the plain frames from ``start`` on; say where they end, and what is answered to them."""
         store = self._store
-        if not store.takes_encoded or self._appended or self._confirming:
+        if not self._is_open:
             return start, b""
         if not self._serves(connection.handlers):
             return start, b""  # a plugin stands before them

@@ -22,7 +22,7 @@ MOST_FRAMES: Final = 64
 class Lane(Protocol):
     @property
     def codes(self) -> frozenset[int]:
-        """Requests that it may serve."""
+        """Requests that it may serve now."""
         ...
 
     def take(self, data: bytes, start: int, connection: Connection) -> tuple[int, bytes]:

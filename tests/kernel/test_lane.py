@@ -38,8 +38,11 @@ class Counting:
         assert broker.server.lane is not None
         self.bytes = self.given = 0
         self._lane = broker.server.lane
-        self.codes = self._lane.codes
         broker.server.lane = self
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return self._lane.codes
 
     def take(self, data: bytes, start: int, connection: Any) -> tuple[int, bytes]:
         end, answers = self._lane.take(data, start, connection)
@@ -192,6 +195,16 @@ async def test_while_somebody_has_to_confirm_or_is_asked_nothing_is_plain(
         await one.give(plain_send(2))
 
         assert counting.bytes == 0
+
+
+@compiled_only
+async def test_while_answers_wait_for_the_disk_a_lane_is_not_even_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with counted(tmp_path, monkeypatch, store__flush="sync") as (one, counting):
+        await one.give(plain_send(2) + plain_send(3))
+
+        assert counting.given == 0
 
 
 @compiled_only
