@@ -1,8 +1,9 @@
 """What copies cost: a master alone, with one synchronous slave, Apache's SYNC_MASTER with its slave; and catching up.
 
-``python bench/copies.py --apache`` drives each in turns with 4 × 64 sends on the way. Both of ours take the plain way,
-so that the difference is the copy's. A slave that has nothing is started beside a master that has ``--megabytes`` of
-log.
+``python bench/copies.py --apache`` drives each in turns with 4 × 64 sends on the way. The first two of ours take the
+plain way, so that the difference is the copy's. The third has what is compiled: its master takes the plain way too,
+since answers wait, and its slave finds records by compiled code. A slave that has nothing is started beside a master
+that has ``--megabytes`` of log.
 """
 
 from __future__ import annotations
@@ -49,28 +50,31 @@ class Figure:
     rate: float
     cost: float
     """Microseconds of the master's CPU a message."""
+    slave: float
+    """Of its slave's."""
 
 
-async def measure(address: str, master: list[int], size: int, seconds: float) -> Figure:
+async def measure(address: str, master: list[int], slave: list[int], size: int, seconds: float) -> Figure:
     load = frames(CONNECTIONS, size, False)
-    before = cpu_seconds(master)
+    before = [cpu_seconds(pids) for pids in (master, slave)]
     rate = await drive(address, load, window=WINDOW, seconds=seconds, warm_up=0.0)
-    return Figure(rate, (cpu_seconds(master) - before) / (rate * seconds) * 1e6)
+    spent = [cpu_seconds(pids) - found for pids, found in zip((master, slave), before, strict=True)]
+    return Figure(rate, *(each / (rate * seconds) * 1e6 for each in spent))
 
 
-def run(address: str, master: list[int], size: int, seconds: float) -> Figure:
-    return anyio.run(measure, address, master, size, seconds, backend_options=backend_options())
+def run(address: str, master: list[int], slave: list[int], size: int, seconds: float) -> Figure:
+    return anyio.run(measure, address, master, slave, size, seconds, backend_options=backend_options())
 
 
-def ours(replicas: int, size: int, seconds: float) -> Figure:
-    with running_cluster(1, replicas, path="plain") as cluster:
-        address = cluster["brokers"][0]["address"]
-        run(address, pids(cluster), size, 1.0)
-        return run(address, pids(cluster), size, seconds)
+def ours(replicas: int, size: int, seconds: float, path: str = "plain") -> Figure:
+    with running_cluster(1, replicas, path=path) as cluster:
+        address, brokers = cluster["brokers"][0]["address"], (pids(cluster), pids(cluster, "slave"))
+        run(address, *brokers, size, WARM_UP_SECONDS / 5)
+        return run(address, *brokers, size, seconds)
 
 
 @contextmanager
-def apache_pair() -> Iterator[ApacheBroker]:
+def apache_pair() -> Iterator[tuple[ApacheBroker, ApacheBroker]]:
     with tempfile.TemporaryDirectory(prefix="apache-") as folder:
         (Path(folder) / "master").mkdir()
         (Path(folder) / "slave").mkdir()
@@ -84,15 +88,16 @@ def apache_pair() -> Iterator[ApacheBroker]:
             try:
                 create_topic(master.broker, master.namesrv, "bench", 8)
                 time.sleep(WARM_UP_SECONDS)  # its slave reports within five seconds of its connection
-                yield master
+                yield master, slave
             finally:
                 slave.close()
 
 
 def apache(size: int, seconds: float) -> Figure:
-    with apache_pair() as master:
-        run(master.broker, master.pids[1:], size, WARM_UP_SECONDS)
-        return run(master.broker, master.pids[1:], size, seconds)
+    with apache_pair() as (master, slave):
+        brokers = (master.pids[1:], slave.pids)
+        run(master.broker, *brokers, size, WARM_UP_SECONDS)
+        return run(master.broker, *brokers, size, seconds)
 
 
 # --- catching up ---------------------------------------------------------------------------
@@ -152,6 +157,7 @@ def main(size: int, seconds: float, rounds: int, megabytes: int, with_apache: bo
     kinds: dict[str, Any] = {
         "alone": lambda: ours(1, size, seconds),
         "with one synchronous slave": lambda: ours(2, size, seconds),
+        "the same, with what is compiled": lambda: ours(2, size, seconds, "compiled"),
     }
     if with_apache:
         kinds["Apache SYNC_MASTER, inSyncReplicas 2"] = lambda: apache(size, seconds)
@@ -159,15 +165,21 @@ def main(size: int, seconds: float, rounds: int, megabytes: int, with_apache: bo
     for _ in range(rounds):
         for name, kind in kinds.items():
             found[name].append(kind())
-    table = Table("master", "messages/s", "CPU of a message", title=f"sends of {size} bytes")
+    table = Table("master", "messages/s", "its CPU", "its slave's", title=f"sends of {size} bytes, CPU of a message")
     record: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"), "commit": commit(),
         "machine": machine(), "size": size, "rounds": rounds,
     }  # fmt: skip
     for name, figures in found.items():
-        rate, cost = median(figure.rate for figure in figures), median(figure.cost for figure in figures)
-        record[name] = {"messages_per_second": round(rate), "cpu_us": round(cost, 2)}
-        table.add_row(name, f"{rate:,.0f}", f"{cost:.1f} µs")
+        rate, cost, slave_cost = (
+            median(getattr(figure, part) for figure in figures) for part in ("rate", "cost", "slave")
+        )
+        record[name] = {
+            "messages_per_second": round(rate),
+            "cpu_us": round(cost, 2),
+            "slave_cpu_us": round(slave_cost, 2),
+        }
+        table.add_row(name, f"{rate:,.0f}", f"{cost:.1f} µs", f"{slave_cost:.1f} µs")
     Console().print(table)
     if megabytes:
         speed, master, slave = catching_up(megabytes)
