@@ -167,9 +167,8 @@ class SendHandler:
         if message.answer_fields:
             answer.ext.update(message.answer_fields)
             answer.frame = b""
-        acknowledgements = self._acknowledgements
-        if (self._synchronous or self._confirming) and acknowledgements.are_wanted(message.properties):
-            return acknowledgements.hold(request, answer, appended, connection)
+        if (self._synchronous or self._confirming) and message.properties.get(Property.WAIT) != "false":
+            return self._acknowledgements.hold(request, answer, appended, connection)
         return answer
 
     # --- batches ---------------------------------------------------------------------------
