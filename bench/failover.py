@@ -40,6 +40,8 @@ from verniermq.protocol.peers import Peers
 EVENTS = ("kill -9", "SIGSTOP", "planned switch")
 RESULTS = Path(__file__).parent / "results" / "failover-times.json"
 PATIENCE = 120.0
+BACK_SECONDS = 45.0
+"""One that went on after it hung, and is not in sync after so long, is killed and started."""
 
 
 @attrs.define(eq=False)
@@ -79,8 +81,8 @@ class Sends:
         return sum(begin <= began < end for began, _ in self.failed)
 
 
-async def _until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
+async def _until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
+    deadline = time.monotonic() + patience
     while True:
         try:
             if await condition():
@@ -88,7 +90,7 @@ async def _until(condition: Callable[[], Any], what: str) -> None:
         except (RemotingError, CoordinatorTrouble, OSError):
             pass
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {PATIENCE:g} s")
+            raise TimeoutError(f"{what}: not within {patience:g} s")
         await anyio.sleep(0.005)
 
 
@@ -126,6 +128,12 @@ async def _strike(event: str, replicas: Replicas, peers: Peers, sends: Sends) ->
         await anyio.to_thread.run_sync(replicas.start, master)
     elif event == "SIGSTOP":
         go_on(pid)
+        try:
+            await _until(settled, "all in sync after SIGSTOP", BACK_SECONDS)
+        except TimeoutError as error:
+            print(f"  {error}; it is killed and started", flush=True)
+            replicas.kill(master)
+            await anyio.to_thread.run_sync(replicas.start, master)
     return {"master": round(elected, 3), "first_ok": round(ok, 3), "failed": failed}
 
 
@@ -146,10 +154,13 @@ async def measure(replicas: Replicas, rounds: int) -> dict[str, list[dict[str, f
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(sends.run)
                     await anyio.sleep(5)
-                    for _ in range(rounds):
-                        for event, figures in found.items():
-                            figures.append(await _strike(event, replicas, peers, sends))
-                            print(f"  {event}: {figures[-1]}", flush=True)
+                    try:
+                        for _ in range(rounds):
+                            for event, figures in found.items():
+                                figures.append(await _strike(event, replicas, peers, sends))
+                                print(f"  {event}: {figures[-1]}", flush=True)
+                    except TimeoutError as error:
+                        print(f"  ended: {error}", flush=True)
                     sends.over = True
                 print(f"  {len(sends.ok)} acknowledged; not: {dict(Counter(why for _, why in sends.failed))}")
     finally:
@@ -159,6 +170,8 @@ async def measure(replicas: Replicas, rounds: int) -> dict[str, list[dict[str, f
 
 def _text(figures: list[dict[str, float]], name: str) -> str:
     values = [figure[name] for figure in figures]
+    if not values:
+        return "–"
     if name == "failed":
         return str(round(sum(values)))
     return f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})"
