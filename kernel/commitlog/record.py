@@ -32,10 +32,10 @@ next segment: the number of bytes left (4), then the blank magic CB D4 31 94. Un
 from __future__ import annotations
 
 import struct
-import zlib
 from functools import lru_cache
 from mmap import mmap
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from verniermq.kernel.errors import CorruptRecord
 from verniermq.kernel.message import StoredMessage, SysFlag, parse_properties
@@ -61,6 +61,9 @@ HOST_BITS: Final = {
 }
 """The bits of the system flag that say the same."""
 
+_FORMS: Final = {hosts: (head.pack, head.size + 2, HOST_BITS[hosts]) for hosts, head in HEADS.items()}
+"""By the lengths of both hosts: what packs the head, its size with the properties' length, the bits of the flag."""
+
 HOST_MASK: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 SYS_FLAG_POSITION: Final = 36
 START_OF_RECORD: Final = struct.Struct(">iIi16xqi")
@@ -75,6 +78,7 @@ MAX_PROPERTIES: Final = 32767
 """Their length is a signed 16-bit number."""
 
 _LENGTH16: Final = struct.Struct(">H")
+_pack_length: Final = _LENGTH16.pack
 _INT32: Final = struct.Struct(">i")
 
 
@@ -92,7 +96,6 @@ def pack_record(
     topic: bytes,
     body: bytes | memoryview,
     properties: bytes,
-    *,
     queue_id: int,
     queue_offset: int,
     commit_log_offset: int,
@@ -110,31 +113,30 @@ def pack_record(
     Raises:
         struct.error: a number does not fit into its field.
     """
-    hosts = (len(born_host), len(store_host))
-    sys_flag = sys_flag & ~HOST_MASK | HOST_BITS[hosts]
-    head = HEADS[hosts]
+    pack_head, size, host_bits = _FORMS[len(born_host), len(store_host)]
+    body_size, properties_size = len(body), len(properties)
     return b"".join(
         (
-            head.pack(
-                head.size + len(body) + len(topic) + 2 + len(properties),
+            pack_head(
+                size + body_size + len(topic) + properties_size,
                 magic,
-                zlib.crc32(body) & 0x7FFFFFFF,
+                crc32(body) & 0x7FFFFFFF,
                 queue_id,
                 flag,
                 queue_offset,
                 commit_log_offset,
-                sys_flag,
+                sys_flag & ~HOST_MASK | host_bits,
                 born_timestamp,
                 born_host,
                 store_timestamp,
                 store_host,
                 reconsume_times,
                 prepared_transaction_offset,
-                len(body),
+                body_size,
             ),
             body,
             topic,
-            _LENGTH16.pack(len(properties)),
+            _pack_length(properties_size),
             properties,
         )
     )

@@ -15,7 +15,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 from verniermq.kernel.commitlog.record import WITHOUT_ENTRY
 from verniermq.kernel.dispatch.consumequeue import ENTRY_SIZE, ConsumeQueue
@@ -122,7 +121,7 @@ class Dispatcher:
             self.pending = []
         if not parts:
             return
-        if parts[0].end <= self.received:
+        if self.received and parts[0].end <= self.received:
             parts = self._take_received(parts)
         queues, dirty = self.queues, self._dirty
         has_runs, entries = False, len(parts)
@@ -138,7 +137,7 @@ class Dispatcher:
             queue.append(part)
             dirty.add(queue)
         self._entries += entries
-        self.announce(Dispatched(parts) if has_runs else cast(list[DispatchEvent], parts))
+        self.announce(Dispatched(parts) if has_runs else parts)  # type: ignore[arg-type]  # events, then
 
     def _enter(self, run: Run, queue: ConsumeQueue | None) -> int:
         """Give a queue the entries of a run; say how many."""

@@ -71,8 +71,11 @@ class FrameDecoder:
                 if next_start > end:
                     break
                 raw = chunk[header_start:header_end]
-                header = decode_binary_header(raw) if form else decode_json_header(raw)
-                commands.append(Command(*header, chunk[header_end:next_start], form == _BINARY))
+                code, opaque, flag, ext, remark, language, version = (
+                    decode_binary_header(raw) if form else decode_json_header(raw)
+                )
+                body = chunk[header_end:next_start]
+                commands.append(Command(code, opaque, flag, ext, remark, language, version, body, form == _BINARY))
                 start = next_start
             if start < end:
                 self._keep(chunk[start:])

@@ -214,10 +214,11 @@ class Appender:
     ) -> tuple[DispatchEvent, bytes]:
         """A message's event and record, changing nothing; ``ahead`` messages of its queue are not added yet."""
         topic, queue_id, body = message.topic, message.queue_id, message.body
-        if len(body) > self.max_message_size:
-            raise MessageSizeExceeded(len(body), self.max_message_size)
+        body_size = len(body)
+        if body_size > self.max_message_size:
+            raise MessageSizeExceeded(body_size, self.max_message_size)
         properties, text = message.properties, message.properties_text
-        sys_flag = message.sys_flag
+        born_host, store_host, sys_flag = message.born_host, self.store_host, message.sys_flag
         queue_offset = 0 if sys_flag & WITHOUT_ENTRY else queue.next_offset + ahead
         try:
             encoded = (format_properties(properties) if text is None else text).encode()
@@ -225,24 +226,12 @@ class Appender:
                 encoded += b"\2"  # old clients leave it out; recovery tells a torn record by its last byte
             if len(encoded) >= SECTOR:
                 _check_long_properties(encoded)
-            sys_flag = sys_flag & ~HOST_MASK | HOST_BITS[len(message.born_host), len(self.store_host)]
+            sys_flag = sys_flag & ~HOST_MASK | HOST_BITS[len(born_host), len(store_host)]
             record = pack_record(
-                queue.magic,
-                queue.topic_field,
-                body,
-                encoded,
-                queue_id=queue_id,
-                queue_offset=queue_offset,
-                commit_log_offset=offset,
-                store_timestamp=now,
-                store_host=self.store_host,
-                flag=message.flag,
-                sys_flag=sys_flag,
-                born_timestamp=message.born_timestamp,
-                born_host=message.born_host,
-                reconsume_times=message.reconsume_times,
-                prepared_transaction_offset=message.prepared_transaction_offset,
-            )
+                queue.magic, queue.topic_field, body, encoded, queue_id, queue_offset, offset, now, store_host,
+                message.flag, sys_flag, message.born_timestamp, born_host, message.reconsume_times,
+                message.prepared_transaction_offset,
+            )  # fmt: skip
         except (struct.error, KeyError, UnicodeEncodeError) as error:
             raise MessageIllegal(f"the message does not fit into a record: {error}") from None
         size = len(record)
@@ -255,21 +244,10 @@ class Appender:
             tags = properties.get(Property.TAGS)
             code = java_hash(tags) if tags else 0
         event = DispatchEvent(
-            offset,
-            size,
-            queue_id,
-            queue_offset,
-            now,
-            self.store_host,
-            topic,
-            code,
-            sys_flag,
-            message.prepared_transaction_offset,
-            properties,
-            message.born_timestamp,
-            len(body),
+            offset, size, queue_id, queue_offset, now, store_host, topic, code, sys_flag,
+            message.prepared_transaction_offset, properties, message.born_timestamp, body_size,
             message.reconsume_times,
-        )
+        )  # fmt: skip
         return event, record
 
 

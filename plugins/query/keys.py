@@ -52,13 +52,6 @@ def _before_counter(start: int, head: str) -> int:
 
 def key_hash(start: int, key: str) -> int:
     """The number that stands for a key in an index file, 0 to 2^31 - 1; ``start`` is its topic's hash."""
-    value = _java_hash(start, key)
-    # The absolute value of a signed number; that of the smallest one would not fit, and counts as 0.
-    return value if value < 1 << 31 else -value & 0x7FFFFFFF
-
-
-def _java_hash(start: int, key: str) -> int:
-    """Java's hash of a topic and a key, not negative."""
     length = len(key)
     if length > _LONGEST or not key.isascii():
         value = start * pow(31, len(key.encode("utf-16-le", "surrogatepass")) // 2, 1 << 32) + _hash(key)
@@ -67,7 +60,9 @@ def _java_hash(start: int, key: str) -> int:
         value = _before_counter(start, key[:-4]) + a * 29791 + b * 961 + c * 31 + d
     else:
         value = start * _SHIFT[length] + sum(map(mul, key.encode(), _POWERS[length]))
-    return value & _MASK
+    value &= _MASK
+    # The absolute value of a signed number; that of the smallest one would not fit, and counts as 0.
+    return value if value < 1 << 31 else -value & 0x7FFFFFFF
 
 
 def _hash(text: str) -> int:
@@ -119,7 +114,8 @@ def _keys_of_run(run: Run) -> list[tuple[int, int, int]]:
     head, base = b"", start * 31
     for unique, keys, offset in zip(run.uniques, run.keys, run.offsets, strict=True):
         if unique[:-1] != head:
-            head, base = unique[:-1], _java_hash(start, unique.decode()) - unique[-1]
+            head = unique[:-1]
+            base = (start * pow(31, len(head), 1 << 32) + _hash(head.decode())) * 31
         value = base + unique[-1] & _MASK
         found.append((value if value < 1 << 31 else -value & 0x7FFFFFFF, offset, time))
         if keys:
