@@ -68,7 +68,7 @@ from verniermq.kernel.host.offers import Check, Histogram, Metric, Page, PageAns
 from verniermq.kernel.host.plugin import API_VERSION, Attribute, Declaration, NoConfig, concerns, gathered, hookimpl
 from verniermq.kernel.host.registry import Registry
 from verniermq.kernel.jsonlimits import FROM_FILE, FROM_PEER, FROM_SERVER, parse_json
-from verniermq.kernel.loop import backend_options
+from verniermq.kernel.loop import ITEMS_PER_STEP, Steps, backend_options, in_steps
 from verniermq.kernel.maybe import Withheld, then
 from verniermq.kernel.message import (
     MATCH_ALL,
@@ -120,7 +120,6 @@ from verniermq.kernel.remoting import (
     request_name,
 )
 from verniermq.kernel.role import Role
-from verniermq.kernel.steps import ITEMS_PER_STEP, Steps, in_steps
 from verniermq.kernel.store import Appended, DispatchEvent, Store, TagsCoder
 from verniermq.kernel.tables.clients import ClientRegistry, ConsumerGroup, LiveSubscription, Member
 from verniermq.kernel.tables.document import Document

@@ -272,6 +272,23 @@ class ConfigError(VernierMQError):
     """Whose table it was, if it was a plugin's."""
 
 
+class UnknownSetting(ConfigError):
+    """A key or a section that there is not.
+
+    Attributes:
+        name: The key.
+        advice: What was probably meant.
+    """
+
+    def __init__(self, what: str, name: str, advice: str) -> None:
+        super().__init__(what)
+        self.name = name
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}; {self.advice}"
+
+
 class PluginError(VernierMQError):
     """A plugin cannot be loaded or does not fit."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import verniermq.kernel
 from verniermq.kernel import requests
+from verniermq.kernel.host.builtin import BROKER_PLUGINS
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("kernel", "protocol", "plugins", "client", "cli", "testing", "contrib")
@@ -76,6 +78,22 @@ def is_command(path: Path) -> bool:
 def test_the_kernel_imports_none_of_the_others() -> None:
     others = tuple(f"verniermq.{room}" for room in ROOMS if room != "kernel")
     assert [str(found) for found in of_us("kernel") if found.target.startswith(others)] == []
+
+
+def test_the_kernel_names_plugins_in_its_list_alone() -> None:
+    """What the code says; a docstring may name one as an example."""
+    one_of = re.compile(rf"\bplugins\.({'|'.join(BROKER_PLUGINS.builtin)})\b")
+    found = []
+    for path in files("kernel"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found += [
+            f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in described
+            if one_of.search(node.value) and path.name != "builtin.py"
+        ]
+    assert found == []
 
 
 def test_plugins_and_contrib_import_only_what_the_kernel_exports() -> None:

@@ -63,3 +63,7 @@ def test_a_limit_that_is_crossed_is_an_exit_code_and_a_sentence(folder: Path) ->
     assert (fine.returncode, fine.stderr) == (0, "")
     assert over.returncode == 1
     assert over.stderr == "18 code lines exceed the limit of 17\n1 files at the root exceed the limit of 0\n"
+
+
+def test_the_kernel_has_no_more_than_fifteen_files_at_its_root() -> None:
+    assert run(SCRIPT.parent.parent / "kernel", "--check", "--max-root-files", "15").stderr == ""

@@ -12,12 +12,11 @@ from verniermq.kernel.config.configuration import Configuration, Origin, put
 from verniermq.kernel.config.environment import CONFIG_VARIABLE, files_of, kernel_variables, read_environment
 from verniermq.kernel.config.fields import settings_of
 from verniermq.kernel.config.filestamps import FileStamps
-from verniermq.kernel.config.rocketmq import hint
 from verniermq.kernel.config.schema import SECTIONS, PluginSettings
 from verniermq.kernel.config.structure import structure
 from verniermq.kernel.config.text import PlainText
 from verniermq.kernel.config.toml import toml_key
-from verniermq.kernel.errors import ConfigError, nearest
+from verniermq.kernel.errors import ConfigError, UnknownSetting, nearest
 
 FLAGS = "command line"
 """What messages call the place that ``overrides`` came from."""
@@ -98,11 +97,9 @@ def _override(document: dict[str, Any], dotted: str, value: object, source: str)
 def _configuration(document: dict[str, Any], origin: Origin) -> Configuration:
     for name in document:
         if name not in SECTIONS:
-            why = hint(name) or nearest(name, SECTIONS)
             key = toml_key(name)
-            raise ConfigError(
-                f"{origin.file}: there is no section [{key}]; {why}; a plugin's settings are in [plugins.{key}]"
-            )
+            advice = f"{nearest(name, SECTIONS)}; a plugin's settings are in [plugins.{key}]"
+            raise UnknownSetting(f"{origin.file}: there is no section [{key}]", name, advice)
     sections = dict(document)
     tables: dict[str, Any] = {}
     if isinstance(document.get("plugins"), Mapping):

@@ -32,11 +32,10 @@ from verniermq.kernel.config.kinds import (
     unwrapped,
     value_kind,
 )
-from verniermq.kernel.config.rocketmq import VALUES, hint
 from verniermq.kernel.config.text import PlainText, read_text
 from verniermq.kernel.config.toml import shortened, toml_key, toml_value
 from verniermq.kernel.config.units import Duration, Size, parse_duration, parse_size
-from verniermq.kernel.errors import ConfigError, close_match, nearest
+from verniermq.kernel.errors import ConfigError, UnknownSetting, close_match, nearest
 
 T = TypeVar("T")
 
@@ -94,7 +93,7 @@ class _Reader:
             dotted = f"{where}.{key}" if where else key
             # The value stays out of it: a misspelt key may hold a secret.
             what = f"[{where}] has no setting {key!r}" if where else f"there is no section [{toml_key(key)}]"
-            self.refuse(dotted, f"{what}; {hint(key) or nearest(key, settings)}")
+            raise UnknownSetting(f"{self.source_of(dotted)}: {what}", key, nearest(key, settings))
 
     def setting(self, setting: Setting, value: object, where: str) -> object:
         if setting.attribute.converter is not None:
@@ -161,11 +160,14 @@ class _Reader:
         self.refuse(dotted, f"[{where}] {key} = {shown}{why}" if where else f"{key} = {shown}{why}")
 
     def refuse(self, dotted: str, what: str) -> NoReturn:
+        raise ConfigError(f"{self.source_of(dotted)}: {what}")
+
+    def source_of(self, dotted: str) -> str:
         # An item of a list, or a key inside a table from a flag, has the source of the whole.
         name = dotted.partition("[")[0]
         while name and name not in self.sources:
             name = name.rpartition(".")[0]
-        raise ConfigError(f"{self.sources.get(name, self.source)}: {what}")
+        return self.sources.get(name, self.source)
 
 
 def _single(kind: Any, setting: Setting, raw: object) -> object:
@@ -210,9 +212,7 @@ def _choice(possible: dict[Any, Any], raw: object) -> object:
         if (type(raw) is type(written) and raw == written) or raw is meant:
             return meant
     texts = [choice for choice in possible if isinstance(choice, str)]
-    close = close_match(raw, texts, 0.6) if isinstance(raw, str) else None
-    if close is None:
-        close = next((known[raw] for known in VALUES.values() if isinstance(raw, str) and raw in known), None)
+    close = close_match(raw.lower(), texts, 0.5) if isinstance(raw, str) else None  # RocketMQ says SYNC_FLUSH
     meant_perhaps = "" if close is None else f"; did you mean {toml_value(close)}?"
     raise _Misfit(f" is not one of {listed(possible)}{meant_perhaps}")
 

@@ -11,10 +11,10 @@ from anyio.lowlevel import checkpoint
 from verniermq.kernel.codes import PRODUCT, PRODUCT_FIELD, RequestCode, ResponseCode
 from verniermq.kernel.errors import GroupNotFound, RequestRefused
 from verniermq.kernel.handlers.table import HandlerTable
+from verniermq.kernel.loop import in_steps
 from verniermq.kernel.message import Subscription
 from verniermq.kernel.remoting import Command, Connection
 from verniermq.kernel.requests import CheckClientConfig, GetConsumerList, Heartbeat, UnregisterClient, objects
-from verniermq.kernel.steps import in_steps
 from verniermq.kernel.tables.clients import LiveSubscription
 
 if TYPE_CHECKING:

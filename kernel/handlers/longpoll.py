@@ -22,9 +22,9 @@ from verniermq.kernel.clock import Clock
 from verniermq.kernel.deadlines import Deadlines
 from verniermq.kernel.dispatch.run import Part, Run, count_messages, parts_of
 from verniermq.kernel.errors import Busy, RequestRefused
+from verniermq.kernel.loop import Steps
 from verniermq.kernel.message import MATCH_ALL, MessageFilter
 from verniermq.kernel.remoting import Connection
-from verniermq.kernel.steps import Steps
 from verniermq.kernel.store import DispatchEvent
 
 PULLS_PER_STEP: Final = 32

@@ -20,12 +20,12 @@ from verniermq.kernel.errors import MessageIllegal, MessageSizeExceeded, QueueOu
 from verniermq.kernel.handlers.plainbatch import MOST_MESSAGES, Columns, PlainTexts, split
 from verniermq.kernel.handlers.sendanswer import REGION, batch_fields, send_answer
 from verniermq.kernel.handlers.table import HandlerTable
+from verniermq.kernel.loop import in_steps
 from verniermq.kernel.maybe import Withheld, in_turn, then
 from verniermq.kernel.message import LONGEST_TAG, VALUE_END, PendingMessage, SysFlag, parse_properties
 from verniermq.kernel.names import RETRY_PREFIX, Property
 from verniermq.kernel.remoting import Command, Connection
 from verniermq.kernel.requests import SendMessage, read_send
-from verniermq.kernel.steps import in_steps
 
 if TYPE_CHECKING:
     from verniermq.kernel.handlers.parts import BrokerParts

@@ -17,10 +17,10 @@ import attrs
 from verniermq.kernel.clock import Clock
 from verniermq.kernel.config import ClientSettings
 from verniermq.kernel.errors import InvalidParameter, LimitReached
+from verniermq.kernel.loop import Steps, in_steps
 from verniermq.kernel.message import MATCH_ALL, MessageFilter, Subscription
 from verniermq.kernel.remoting import Connection
 from verniermq.kernel.requests import NotifyConsumersChanged
-from verniermq.kernel.steps import Steps, in_steps
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from verniermq.kernel.errors import LimitReached
-from verniermq.kernel.steps import in_steps
+from verniermq.kernel.loop import in_steps
 from verniermq.kernel.tables.jsonfile import encoded
 from verniermq.kernel.tables.version import DataVersion
 
