@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,20 +15,22 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from verniermq.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def run(
-    *arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "verniermq.cli", *arguments],
-        capture_output=True, text=True, check=False, timeout=60, cwd=cwd, env={**os.environ, **(environment or {})},
-    )  # fmt: skip
+def run(*arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None) -> Result:
+    """In this process, for what ends by itself and starts no broker."""
+    with contextlib.chdir(cwd or Path()):
+        return CliRunner().invoke(main, arguments, env=environment)
+
+
+def start(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "verniermq.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=cwd)
 
 
 def test_the_file_in_the_repository_is_what_the_classes_say() -> None:
@@ -58,11 +61,21 @@ def test_a_wrong_file_is_one_line_and_exit_code_2(tmp_path: Path, text: str, com
     path = tmp_path / "broker.toml"
     path.write_text(text)
 
-    result = run("broker", "--config", str(path), cwd=tmp_path)
+    result = run("config", "check", "--config", str(path), cwd=tmp_path)
 
-    assert result.returncode == 2
+    assert result.exit_code == 2
     assert complaint in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_start_with_a_wrong_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text("[broker]\nport = 'x'\n")
+
+    result = start("broker", "--config", str(path), cwd=tmp_path)
+
+    assert (result.returncode, len(result.stderr.strip().splitlines())) == (2, 1)
+    assert '[broker] port = "x"' in result.stderr
 
 
 def test_an_environment_variable_goes_before_the_file_and_a_flag_before_both(tmp_path: Path) -> None:
@@ -107,7 +120,7 @@ def test_one_plugin_is_shown_with_its_settings() -> None:
     assert max(map(len, shown)) <= 80
     names = [line.split(" = ")[0].strip() for line in shown if " = " in line]
     assert names == list(listed["retention"]["settings"])
-    assert (unknown.returncode, "did you mean 'retention'?" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "did you mean 'retention'?" in unknown.stderr) == (2, True)
 
 
 def test_a_plugin_that_fails_to_load_is_listed_with_the_reason(tmp_path: Path) -> None:
@@ -117,7 +130,7 @@ def test_a_plugin_that_fails_to_load_is_listed_with_the_reason(tmp_path: Path) -
     result = run("plugins", "--config", str(tmp_path / "broker.toml"), "--json")
 
     entries = {entry["name"]: entry for entry in json.loads(result.stdout)["entries"]}
-    assert result.returncode == 1
+    assert result.exit_code == 1
     assert entries["broken"]["state"] == "failed"
     assert "no licence" in entries["broken"]["reason"]
     assert entries["filter"]["state"] == "active"
@@ -135,7 +148,7 @@ def test_the_list_of_plugins_shows_no_secret_however_deep_it_lies(tmp_path: Path
     settings = next(entry["settings"] for entry in json.loads(as_json.stdout)["entries"] if entry["name"] == "acl")
     assert settings["accounts"]["orders"]["secret"] == "***"
     for result in (shown, as_json):
-        assert result.returncode == 0, result.stderr
+        assert result.exit_code == 0, result.stderr
         assert "very-secret-text" not in result.stdout
 
 
@@ -146,7 +159,7 @@ def test_a_start_warns_of_a_configuration_that_anybody_may_write_and_runs_no_plu
     config.chmod(0o646)
     plugin.chmod(0o666)
 
-    result = run("broker", "--config", str(config), "--port=0", cwd=tmp_path)
+    result = start("broker", "--config", str(config), "--port=0", cwd=tmp_path)
     listed = run("plugins", "--config", str(config), cwd=tmp_path)
 
     assert result.returncode != 0
@@ -155,7 +168,7 @@ def test_a_start_warns_of_a_configuration_that_anybody_may_write_and_runs_no_plu
     assert f"plugin 'rules' is not run: {plugin} may be written by anybody" in result.stderr
     assert f"has mode 0666); run: chmod o-w {plugin}" in result.stderr
     assert "Traceback" not in result.stderr
-    assert listed.returncode == 1
+    assert listed.exit_code == 1
     assert not (tmp_path / "imported").exists()
 
 
@@ -165,7 +178,7 @@ def test_no_plugins_takes_effect_before_any_import(tmp_path: Path) -> None:
 
     result = run("config", "check", "--config", str(tmp_path / "broker.toml"), "--no-plugins=noisy", cwd=tmp_path)
 
-    assert result.returncode == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     assert not (tmp_path / "imported").exists()
 
 
@@ -222,7 +235,7 @@ def test_two_brokers_on_one_port_are_told_apart(tmp_path: Path) -> None:
 
     with broker_process() as first:
         port = first.broker.rpartition(":")[2]
-        result = run("broker", "--port", port, "--namesrv-port", "0", "--store", str(tmp_path / "other"))
+        result = start("broker", "--port", port, "--namesrv-port", "0", "--store", str(tmp_path / "other"))
 
     assert result.returncode == 2
     assert f"port {port}" in result.stderr or f":{port}" in result.stderr
@@ -237,11 +250,11 @@ def test_a_new_plugin_package_can_be_started_from(tmp_path: Path) -> None:
     by_path = tmp_path / "broker.toml"
     by_path.write_text(f"[plugins]\nenable = ['default', '{folder}/verniermq_order_rules.py']\n")
     listed = json.loads(run("plugins", "--config", str(by_path), "--json").stdout)
-    assert result.returncode == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     assert sorted(path.name for path in folder.iterdir()) == [
         "README.md", "pyproject.toml", "test_order_rules.py", "verniermq_order_rules.py",
     ]  # fmt: skip
-    assert again.returncode == 2
+    assert again.exit_code == 2
     assert "verniermq_order_rules" in listed["order"]["before_append"]
 
 
