@@ -8,6 +8,7 @@ client. It prints the ratios VernierMQ ÷ Apache and writes ``apache.json``, ``a
     python bench/apache.py --quick                      the same in under 3 minutes, for a first impression
     python bench/apache.py --short --rounds 2           all rows, a third as long each: about 15 minutes
     python bench/apache.py --rows send-16,latency       the rows whose names begin so
+    python bench/apache.py --rounds 1 --more            one more round, beside those that the last such run kept
 
 ``--plain`` and ``--python NAME=PATH`` (of an environment that has VernierMQ) measure some rows of VernierMQ without
 what is compiled, and by another Python, in the same rounds; ``ways-table.md`` has them.
@@ -34,7 +35,7 @@ sys.path.insert(0, str(HERE.parent))  # the interop suite's Apache broker and Ja
 from sidebyside.brokers import PLAIN, SIDES, MakeSide, VernierMQ
 from sidebyside.chart import draw
 from sidebyside.driver import LoadDriver
-from sidebyside.results import Rounds, save, summarise, table
+from sidebyside.results import Rounds, kept_rounds, save, summarise, table
 from sidebyside.round import FULL, QUICK, SHORT, WARMING_UP, Extent, Round
 from sidebyside.rows import TELLING, choose, rows_for_warming_up
 
@@ -59,11 +60,15 @@ class Display:
             self.progress.console.print(f"{elapsed:6.1f} s  {text}", highlight=False)
 
 
-def measure(extent: Extent, rounds: int, rows: set[str], others: dict[str, MakeSide], console: Console) -> Rounds:
-    """Each side's rounds; who begins changes from round to round. Of ``others`` some rows are measured."""
+def measure(
+    extent: Extent, rounds: int, rows: set[str], others: dict[str, MakeSide], console: Console, earlier: Rounds
+) -> Rounds:
+    """Each side's rounds, behind earlier ones; who begins changes from round to round. Of ``others`` some rows are
+    measured."""
     sides = {name: (make, rows) for name, make in SIDES.items()}
     sides |= {name: (make, rows & TELLING) for name, make in others.items()}
-    results: Rounds = {name: [] for name in sides}
+    results: Rounds = {name: list(earlier.get(name, ())) for name in (*sides, *earlier)}
+    first = len(results["Apache"])
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         tempfile.TemporaryDirectory(prefix="verniermq-bench-") as folder,
@@ -74,9 +79,9 @@ def measure(extent: Extent, rounds: int, rows: set[str], others: dict[str, MakeS
         # The client is compiled before anybody is measured with it: the first one would pay for the second.
         about_client = partial(display.note, "warming up the client")
         Round(SIDES["VernierMQ"], driver, WARMING_UP, rows_for_warming_up(), about_client).run()
-        for number in range(rounds):
+        for number in range(first, first + rounds):
             for name, (make, chosen) in list(sides.items())[:: -1 if number % 2 else 1]:
-                note = partial(display.note, f"round {number + 1}/{rounds}, {name}")
+                note = partial(display.note, f"round {number + 1}/{first + rounds}, {name}")
                 results[name].append(Round(make, driver, extent, chosen, note).run())
                 display.finished += len(chosen)
     return results
@@ -86,11 +91,12 @@ def measure(extent: Extent, rounds: int, rows: set[str], others: dict[str, MakeS
 @click.option("--quick", is_flag=True, help="One round of short measurements.")
 @click.option("--rounds", type=click.IntRange(min=1), help="How often: 3, or 1 with --quick.")
 @click.option("--rows", "names", help="Rows to measure, by the beginnings of their names, with commas.")
+@click.option("--more", is_flag=True, help="Add the rounds to those that the last such run kept.")
 @click.option("--short", is_flag=True, help="All rows, with a third of the time for each, and a smaller backlog.")
 @click.option("--plain", is_flag=True, help="Some rows without what is compiled, too.")
 @click.option("--python", "pythons", multiple=True, metavar="NAME=PATH", help="Some rows by another Python, too.")
 def main(
-    quick: bool, rounds: int | None, names: str | None, short: bool, plain: bool, pythons: tuple[str, ...]
+    quick: bool, rounds: int | None, names: str | None, more: bool, short: bool, plain: bool, pythons: tuple[str, ...]
 ) -> None:
     # Ended from outside, it still ends what it started: the brokers do not share its fate.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -102,16 +108,20 @@ def main(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     extent = QUICK if quick else SHORT if short else FULL
+    folder = HERE / "results" / ("partial" if quick or names else "")
+    try:
+        earlier, version = kept_rounds(folder, extent) if more else ({}, "")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     others: dict[str, MakeSide] = {"plain": PLAIN} if plain else {}
     for each in pythons:
         name, is_pair, path = each.partition("=")
         if not is_pair or not Path(path).exists():
             raise click.UsageError(f"--python {each}: expected NAME=PATH, and a file there")
         others[name] = partial(VernierMQ, python=(path,))
-    results = measure(extent, rounds or (1 if quick else 3), rows, others, console)
-    folder = HERE / "results" / ("partial" if quick or names else "")
+    results = measure(extent, rounds or (1 if quick else 3), rows, others, console, earlier)
     chart = draw(summarise(results, extent), "VernierMQ beside Apache RocketMQ, one machine, one client")
-    lines = save(folder, results, extent, chart)
+    lines = save(folder, results, extent, chart, version)
     console.print(table(lines, results))
     for line in lines:
         if line.ratio is None:

@@ -56,6 +56,25 @@ class Line:
         return ", ".join(f"{side} failed {count:,}" for side, count in lost.items() if count)
 
 
+def kept_rounds(folder: Path, extent: Extent) -> tuple[Rounds, str]:
+    """What an earlier run kept, to add rounds to, and which version it was of.
+
+    Raises:
+        ValueError: there is none, or it was of another length, or on another machine.
+    """
+    path = folder / "apache.json"
+    if not path.exists():
+        raise ValueError(f"{path} is not there: the first rounds come without --more")
+    kept = json.loads(path.read_text())
+    version = kept["machine"].pop("verniermq")
+    if kept["extent"] != attrs.asdict(extent) or kept["machine"].items() - description().items():
+        raise ValueError(f"{path} has rounds of another length, or of another machine: rounds cannot be added to them")
+    return {
+        side: [{name: Measured(**figure) for name, figure in one.items()} for one in all_of_it]
+        for side, all_of_it in kept["rounds"].items()
+    }, version
+
+
 def summarise(rounds: Rounds, extent: Extent) -> list[Line]:
     lines = []
     stored = f"{extent.stored / 2**30:g} GiB" if extent.stored >= 2**30 else f"{extent.stored >> 20} MiB"
@@ -167,11 +186,14 @@ def others_markdown(rounds: Rounds) -> str:
     return "\n".join([*out, ""])
 
 
-def save(folder: Path, rounds: Rounds, extent: Extent, chart: str) -> list[Line]:
-    """Write JSON, chart and the README's table; returns the rows."""
+def save(folder: Path, rounds: Rounds, extent: Extent, chart: str, earlier: str = "") -> list[Line]:
+    """Write JSON, chart and the README's table; returns the rows. ``earlier`` is the version of the first rounds."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = summarise(rounds, extent)
     facts, now = description(), datetime.now(UTC)
+    if earlier and facts["verniermq"] not in earlier:
+        earlier += ", " + facts["verniermq"]
+    facts["verniermq"] = earlier or facts["verniermq"]
     everything = {
         "measured": now.isoformat(timespec="seconds"),
         "machine": facts,
