@@ -126,7 +126,7 @@ constraints:     ## Renew constraints.txt with the newest versions
 	@mv build/newest/$(PINNED) $(PINNED) && rm -rf build/newest
 
 clean:           ## Remove everything that make created
-	rm -rf $(VENV) build dist *.egg-info kernel/accel/*.so plugins/query/*.so client/*.so contrib/arrow/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info kernel/accel/*.so kernel/commitlog/*.so plugins/query/*.so client/*.so contrib/arrow/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Tried once for each version of the sources. Without a compiler, without Python's headers or without a way to get Cython
 # everything works as well, in plain Python: COMPILE= (nothing behind the sign) does not even try.
