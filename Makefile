@@ -15,7 +15,7 @@ FOLDERS := kernel protocol plugins client cli testing contrib
 HALF   := tests/kernel tests/client tests/cli tests/plugins/ha tests/plugins/query tests/plugins/fault tests/adapters tests/celery tests/otel tests/campaign tests/arrow tests/grpc
 INTEROP_HALF := $(patsubst %,tests/interop/%,allocate celery console filter grpc spark test_mqadmin.py test_spring.py test_store_both_ways.py)
 
-.PHONY: help run fast lane-campaign test test-fast test-half test-other check types interop interop-half interop-other interop-rust spark-cluster engines campaign repeats explore simulate bench kernel-size figures constraints clean
+.PHONY: help run fast fast-kernel fast-plugins lane-campaign test test-fast test-half test-other check types interop interop-half interop-other interop-rust spark-cluster engines campaign repeats explore simulate bench kernel-size figures constraints clean
 
 help:            ## List the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,14 +42,19 @@ test-half: $(DEV)
 test-other: $(DEV)
 	@$(call TESTED,tests $(HALF:%=--ignore=%),other)
 
-# The kernel's tests, those of crashes and power loss among them, once more on the compiled way, and a short part of its campaign.
-# What runs no broker and no store has nothing that is compiled.
-WITHOUT_BROKER := commitlog dispatch remoting test_clock.py test_config_load.py test_config_structure.py test_config_units.py \
+# The tests of kernel and plugins, those of crashes and power loss among them, once more on the compiled way, and a short part of its campaign.
+# What runs no broker and no store has nothing that is compiled; copies (ha) that are waited for close the compiled way.
+WITHOUT_BROKER := dispatch remoting test_clock.py test_config_load.py test_config_structure.py test_config_units.py \
 	test_deadlines.py test_discovery.py test_hookcall.py test_host.py test_jsonfile.py test_maybe.py test_namesrv.py test_setup.py
-test-fast: $(DEV) fast ## Run the tests of the kernel, the key index, the client's codec and Arrow's columns on the compiled way
-	@$(BIN)/python -m pytest tests/kernel $(WITHOUT_BROKER:%=--ignore=tests/kernel/%) tests/plugins/query tests/plugins/batch \
-		tests/client/test_wire.py tests/client/test_parts.py tests/client/test_quick.py \
-		tests/arrow/test_pairs.py tests/arrow/test_decode.py
+test-fast: $(DEV) fast ## Run the tests of kernel and plugins, the client's codec and Arrow's columns on the compiled way
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target fast-kernel fast-plugins
+
+fast-kernel: $(DEV)
+	@$(call TESTED,tests/kernel $(WITHOUT_BROKER:%=--ignore=tests/kernel/%),fast-kernel)
+
+fast-plugins: $(DEV)
+	@$(call TESTED,tests/plugins --ignore=tests/plugins/ha tests/client/test_wire.py tests/client/test_parts.py \
+		tests/client/test_quick.py tests/arrow/test_pairs.py tests/arrow/test_decode.py,fast-plugins)
 	@$(BIN)/python -m tests.kernel.lane_campaign --rounds 1
 
 check: $(DEV) build/types/verniermq  ## Lint, type-check, and check who imports whom

@@ -15,6 +15,7 @@ import pytest
 
 from tests.plugins.txn.peers import peer
 from verniermq.kernel import Broker, Command, RequestCode
+from verniermq.plugins.query.keys import ENTRIES
 from verniermq.testing import ManualClock, running_broker
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +70,8 @@ async def test_no_line_of_a_plugin_runs_for_a_message_that_does_not_concern_it()
     # Some look at each turn of the loop, whatever came in it; none may look at each message.
     growing = {name for name in many if many[name] - few[name] > 45 * TURNS}
     assert growing <= {"query", "admin"}, (few, many)
-    assert "query" in growing, "the counting sees what does concern a message"
+    if ENTRIES is None:  # what is compiled is no Python function
+        assert "query" in growing, "the counting sees what does concern a message"
     for name in KINDS:
         assert many[name] <= few[name] + 2 * TURNS, (name, few, many)
 
