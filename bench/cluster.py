@@ -101,12 +101,31 @@ def measure(brokers: int, size: int, seconds: float, rounds: int, path: str) -> 
     return Figure(median(figure.rate for figure in figures), median(figure.cost for figure in figures))
 
 
+def markdown(record: dict[str, Any]) -> str:
+    """The table of RESULTS.md."""
+    out = [
+        f"Measured on {record['date'][:10]}: {record['machine']}. Sends of {record['size']} bytes, {CONNECTIONS} "
+        f"connections with {WINDOW} on the way each for every broker, "
+        f"{record['seconds']:g} s, the middle of {record['rounds']}.",
+        "",
+        "| path | brokers | messages/s | CPU of the broker, a message | messages/s, a processor for each broker |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    out += [
+        f"| {path} | {row['brokers']} | {row['messages_per_second']:,} | {row['cpu_us']:.1f} µs "
+        f"| {row['messages_per_second_a_processor_each']:,} |"
+        for path in ("compiled", "plain")
+        for row in record.get(path, ())
+    ]
+    return "\n".join([*out, ""])
+
+
 @click.command(help=__doc__)
 @click.option("--most", default=2, show_default=True, help="How many brokers at most.")
 @click.option("--size", default=300, show_default=True, help="Bytes of a message's body.")
 @click.option("--seconds", default=6.0, show_default=True, help="How long each measurement takes.")
 @click.option("--rounds", default=3, show_default=True, help="How often; the middle one counts.")
-@click.option("--write", is_flag=True, help="Write bench/results/cluster.json.")
+@click.option("--write", is_flag=True, help="Keep it in bench/results.")
 @click.option("--drive", "address", hidden=True)
 def main(most: int, size: int, seconds: float, rounds: int, write: bool, address: str | None) -> None:
     if address is not None:
@@ -135,6 +154,7 @@ def main(most: int, size: int, seconds: float, rounds: int, write: bool, address
     Console().print(table)
     if write:
         RESULTS.write_text(json.dumps(record, indent=2) + "\n")
+        RESULTS.with_name("cluster-table.md").write_text(markdown(record))
 
 
 if __name__ == "__main__":

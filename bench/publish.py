@@ -18,7 +18,12 @@ IN_README = (
     "resident memory, idle",
 )  # fmt: skip
 """How the rows begin that the README has."""
-TABLES = {"apache": "README-table.md", "ways": "ways-table.md", "others": "others-table.md"}
+TABLES = {
+    "apache": "README-table.md",
+    "ways": "ways-table.md",
+    "cluster": "cluster-table.md",
+    "others": "others-table.md",
+}
 
 
 def put(path: Path, name: str, text: str) -> None:
