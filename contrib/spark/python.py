@@ -8,7 +8,6 @@ other. The package that pip installed is the same and is compiled. So a small sc
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import sys
@@ -17,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from verniermq.contrib.spark.shims import cache_folder, write_script
+from verniermq.contrib.spark.shims import write_script
 
 SHIM: Final = """#!/bin/sh
 # Spark's zips of pyspark and py4j are the packages that this Python has, but not compiled.
@@ -41,14 +40,15 @@ def local_python(environ: Mapping[str, str] = os.environ, shims: Path | None = N
     if not from_pip or "SPARK_HOME" in environ or os.name != "posix":  # another Spark, or no shell for the script
         return sys.executable
     try:
-        script = make_shim(sys.executable, shims or cache_folder(environ))
-    except (OSError, RuntimeError):  # a folder that takes no files, or a user without a home
+        return str(make_shim(sys.executable, environ, shims))
+    except OSError:
         return sys.executable
-    return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
-def make_shim(python: str, shims: Path) -> Path:
-    """A script that runs ``python`` without Spark's zips."""
-    text = SHIM.format(python=shlex.quote(python))
-    name = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return write_script(shims / f"python-{name}" / "python", text)
+def make_shim(python: str, environ: Mapping[str, str], shims: Path | None = None) -> Path:
+    """A script that runs ``python`` without Spark's zips.
+
+    Raises:
+        OSError: there is no place for it.
+    """
+    return write_script("python", "python", SHIM.format(python=shlex.quote(python)), environ, shims)

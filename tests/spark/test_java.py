@@ -50,8 +50,8 @@ def test_the_java_that_pip_brought_is_used_when_there_is_no_other(tmp_path: Path
 
 
 def test_the_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path) -> None:
-    java = java_that_says(tmp_path / "real", 'openjdk version "21.0.1"')
-    shim = make_shim(java, tmp_path / "shims")
+    java = java_that_says(tmp_path / 'a "real" $one', 'openjdk version "21.0.1"')
+    shim = make_shim(java, {}, tmp_path / "shims")
     arguments = ["-Da=b c", "--add-modules=jdk.incubator.vector", "x y", "$HOME", "*"]
 
     done = subprocess.run([shim / "bin" / "java", *arguments], capture_output=True, text=True, check=True)

@@ -20,7 +20,7 @@ def test_spark_s_zips_are_left_out_of_the_path_and_all_else_is_kept(tmp_path: Pa
     python = tmp_path / "a python's" / "bin"
     python.parent.mkdir()
     python.symlink_to(sys.executable)
-    shim = make_shim(str(python), tmp_path / "shims")
+    shim = make_shim(str(python), {}, tmp_path / "shims")
     zips = ["/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10.9.9-src.zip"]
     path = os.pathsep.join([*zips, "/mine/pyspark.zip", "/with blank/*"])
     code = "import os, sys; print(os.environ['PYTHONPATH'], *sys.argv[1:], sep='|')"
@@ -51,17 +51,7 @@ def test_another_spark_s_own_packages_are_left_alone(tmp_path: Path) -> None:
     assert local_python({}, tmp_path) == str(next(tmp_path.rglob("python")))
 
 
-def test_without_a_place_for_the_script_the_python_itself_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    assert local_python({}, tmp_path / "file") == sys.executable
+def test_where_scripts_cannot_be_run_the_python_itself_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
 
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", homeless)
-    assert local_python({}) == sys.executable
-
-    monkeypatch.setattr(os, "access", lambda *_: False)  # as where nothing may be run
     assert local_python({}, tmp_path) == sys.executable
