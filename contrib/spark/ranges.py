@@ -105,13 +105,13 @@ class RangeRead:
         for start in range(0, len(self.entries), STEP * ENTRY.size):
             step = self.entries[start : start + STEP * ENTRY.size]
             sizes = _sizes(step)
-            size = sum(sizes)
-            fitting = len(sizes) if size <= budget else bisect_right(list(accumulate(sizes)), budget)
+            ends = list(accumulate(sizes, initial=0))
+            fitting = bisect_right(ends, budget, lo=1) - 1
             if not fitting:
                 if count:
                     break
                 fitting = 1  # the first of all goes, however large it is
-            found = self._runs(step, sizes[:fitting])
+            found = self._runs(step, ends[: fitting + 1])
             if found is None:
                 found = self.store.read_many(zip(_positions(step), sizes, strict=True), max(budget, 1))
                 fitting = len(found)
@@ -119,7 +119,7 @@ class RangeRead:
             count += fitting
             if fitting < len(sizes):
                 break
-            budget -= size
+            budget -= ends[-1]
             time.sleep(0)
         return count, pieces
 
@@ -137,16 +137,18 @@ class RangeRead:
             time.sleep(0)
         return len(pieces), pieces
 
-    def _runs(self, step: bytes, sizes: array[int]) -> list[bytes] | None:
+    def _runs(self, step: bytes, ends: Sequence[int]) -> list[bytes] | None:
         """The records of a step, those that lie side by side in one copy: a busy queue, or batches.
 
         A queue's records lie in its order, so where the bytes from one to another are just those of the records
         between, nothing else is among them: a run's end is found by bisection. ``None`` if runs are short, or if some
         records are not in the log any more.
+
+        Args:
+            ends: how many bytes the records before the first one have, before the second one, and so on; and all
         """
         pieces: list[bytes] = []
-        count = len(sizes)
-        ends = list(accumulate(sizes, initial=0))
+        count = len(ends) - 1
         first = 0
         while first < count:
             start = _position(step, first)
