@@ -58,18 +58,33 @@ cdef inline bint same(const uint8_t *one, int64_t length, const uint8_t *other, 
     return length == other_length and memcmp(one, other, length) == 0
 
 
-cdef int64_t pairs_of(const uint8_t *text, int64_t length, Pair *found) noexcept nogil:
-    """The pairs of a text that have a name and a value; -1 if there are too many."""
+cdef int64_t pairs_of(
+    const uint8_t *text, int64_t length, Pair *found, Pair *before, int64_t before_count, bint *alike
+) noexcept nogil:
+    """The pairs of a text that have a name and a value; -1 if there are too many.
+
+    A name that the record before has at the same place is compared with it, and not looked for. ``alike`` becomes
+    whether that was so for all, and there are as many.
+    """
     cdef const uint8_t *place = text
     cdef const uint8_t *end = text + length
     cdef const uint8_t *stop
     cdef const uint8_t *middle
-    cdef int64_t count = 0
+    cdef int64_t count = 0, width
+    alike[0] = True
     while place < end:
-        stop = <const uint8_t *>memchr(place, VALUE_END, end - place)
-        if stop == NULL:
-            stop = end
-        middle = <const uint8_t *>memchr(place, NAME_END, stop - place)
+        width = before[count].name_length if count < before_count else end - place
+        if width < end - place and place[width] == NAME_END and memcmp(place, before[count].name, width) == 0:
+            middle = place + width
+            stop = <const uint8_t *>memchr(middle, VALUE_END, end - middle)
+            if stop == NULL:
+                stop = end
+        else:
+            alike[0] = False
+            stop = <const uint8_t *>memchr(place, VALUE_END, end - place)
+            if stop == NULL:
+                stop = end
+            middle = <const uint8_t *>memchr(place, NAME_END, stop - place)
         if middle != NULL and middle > place and middle + 1 < stop:
             if count == MOST:
                 return -1
@@ -79,15 +94,8 @@ cdef int64_t pairs_of(const uint8_t *text, int64_t length, Pair *found) noexcept
             found[count].value_length = stop - middle - 1
             count += 1
         place = stop + 1
+    alike[0] = alike[0] and count == before_count
     return count
-
-
-cdef bint are_named_alike(Pair *pairs, Pair *others, int64_t count) noexcept nogil:
-    cdef int64_t number
-    for number in range(count):
-        if not same(pairs[number].name, pairs[number].name_length, others[number].name, others[number].name_length):
-            return False
-    return True
 
 
 cdef int64_t without_repeats(Pair *pairs, int64_t count) noexcept nogil:
@@ -147,10 +155,9 @@ def split(
         text = &data[0] + starts[record] if length else NULL
         if not is_ascii(text, length):
             PyUnicode_DecodeUTF8(<const char *>text, length, NULL)
-        count = pairs_of(text, length, pairs)
+        count = pairs_of(text, length, pairs, before, before_count, &alike)
         if count < 0:
             return None
-        alike = count == before_count and are_named_alike(pairs, before, count)
         if not alike:
             count = without_repeats(pairs, count)
             for number in range(len(wanted)):
