@@ -13,8 +13,9 @@ runs a few times before it counts; then all take turns, and the middle one of se
 - For all of these the CPU time of Java, its Pythons and the broker: here they share the cores, elsewhere they need not.
 - The start of a small export until its first file is there, beside a job of Spark's own that writes one file; and all
   of an export of 200,000 rows of 100 bytes, from the start of the process to its end.
-- The rate of sends without the plugin, with it, while a stream follows them, and while an export runs all the time, and
-  the broker's CPU time for each.
+- The rate of sends without the plugin, with it, while a stream follows them (each batch when the one before it ends, as
+  Spark has it unless it is told otherwise; and a batch a second), and while an export runs all the time, and the
+  broker's CPU time for each.
 
 The figures are written to ``bench/results/spark.json``; those of a part, or of fewer rows or rounds, to ``partial/``.
 """
@@ -343,15 +344,22 @@ def sending(
         idle = both()
         source = {"nameServer": plugged.namesrv, "subscribePattern": ".*", "startingOffsets": "latest"}
         stream = spark.readStream.format("verniermq").options(**source).load().writeStream.format("noop")
-        following = []
-        for _ in range(rounds):
-            alone = rate(plugged)
-            query = stream.option("checkpointLocation", str(folder / f"following-{len(following)}")).start()
-            while query.isActive and query.lastProgress is None:
-                rate(plugged)  # until Spark has begun
-            following.append((alone, rate(plugged)))
-            assert query.isActive, query.exception()
-            query.stop()
+
+        def followed(interval: str) -> list[tuple[Sends, Sends]]:
+            """Alone, and while a stream reads what comes."""
+            found = []
+            for number in range(rounds):
+                alone = rate(plugged)
+                place = str(folder / f"following-{interval}-{number}")
+                query = stream.option("checkpointLocation", place).trigger(processingTime=interval).start()
+                while query.isActive and query.lastProgress is None:
+                    rate(plugged)  # until Spark has begun
+                found.append((alone, rate(plugged)))
+                assert query.isActive, query.exception()
+                query.stop()
+            return found
+
+        following, each_second = followed("0 seconds"), followed("1 second")
         enough = threading.Event()
         exports = Exports(plugged.namesrv, rows, folder / "meanwhile")
 
@@ -368,7 +376,8 @@ def sending(
     table = Table("8 connections that wait for each answer", "sends/s", "ratio", "broker, µs/send", title=title)
     for names, pairs in (
         (("without the plugin", "with it"), idle),
-        (("with it, alone", "with it, while a stream follows"), following),
+        (("with it, alone", "with it, while a stream follows, batch after batch"), following),
+        (("with it, alone again", "with it, while a stream follows, a batch a second"), each_second),
         (("while Spark exports from another broker", "while Spark exports from this one"), busy),
     ):
         ratio = statistics.median(there.per_second / base.per_second for base, there in pairs)
