@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from verniermq.contrib.arrow.errors import BadOption
 from verniermq.contrib.arrow.values import BadValue, ValueOptions
-from verniermq.contrib.arrow.values.registry import HEADER, newest_schema, schema_by_number, schema_number
+from verniermq.contrib.arrow.values.registry import HEADER, NoSuchSchema, newest_schema, schema_by_number, schema_number
 
 PLAIN: Final = {
     "null": pa.string(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(),
@@ -27,6 +27,8 @@ LOGICAL: Final = {
 class AvroDecoder:
     def __init__(self, options: ValueOptions) -> None:
         self._registry = options.registry
+        self._unknown: set[int] = set()
+        """Numbers of schemas that the registry did not know; a reader of a later task asks again."""
         text = options.schema.decode() if options.schema else newest_schema(options.registry, options.subject)
         try:
             self._reader = fastavro.parse_schema(json.loads(text))
@@ -39,7 +41,7 @@ class AvroDecoder:
     def decode(self, body: bytes) -> dict[str, Any] | None:
         text, data = "", BytesIO(body)
         if self._registry:
-            text = schema_by_number(self._registry, schema_number(body))
+            text = self._writer(schema_number(body))
             data.seek(HEADER)
         try:
             found = fastavro.schemaless_reader(data, _parsed(text) if text else self._reader, self._reader)
@@ -48,6 +50,15 @@ class AvroDecoder:
         if left := len(body) - data.tell():
             raise BadValue(f"it is no value of the Avro schema: {left} bytes are left behind it")
         return _plain(found)  # type: ignore[no-any-return]
+
+    def _writer(self, number: int) -> str:
+        if number in self._unknown:
+            raise NoSuchSchema(number)
+        try:
+            return schema_by_number(self._registry, number)
+        except NoSuchSchema:
+            self._unknown.add(number)
+            raise
 
 
 @cache

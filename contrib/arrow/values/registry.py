@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from functools import cache
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,6 +16,11 @@ from verniermq.contrib.arrow.values import BadValue
 HEADER: Final = 5
 SECONDS: Final = 10.0
 LARGEST: Final = 8 << 20
+
+
+class NoSuchSchema(BadValue):
+    def __init__(self, number: int) -> None:
+        super().__init__(f"the schema registry knows no schema {number}, which it names")
 
 
 class RegistryFailed(TableError):
@@ -39,9 +45,15 @@ def schema_by_number(registry: str, number: int) -> str:
     """The text of a schema, which never changes.
 
     Raises:
+        NoSuchSchema: there is none of that number, now.
         RegistryFailed: nobody says.
     """
-    return str(_asked(f"{registry}/schemas/ids/{number}")["schema"])
+    try:
+        return str(_asked(f"{registry}/schemas/ids/{number}")["schema"])
+    except RegistryFailed as error:
+        if isinstance(error.__cause__, urllib.error.HTTPError) and error.__cause__.code == HTTPStatus.NOT_FOUND:
+            raise NoSuchSchema(number) from error
+        raise
 
 
 def newest_schema(registry: str, subject: str) -> str:
