@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -164,13 +164,13 @@ def kill_one(victim: str, process: subprocess.Popen[bytes], chance: random.Rando
     return bool(found)
 
 
-def rows_of(out: Path, form: str) -> pa.Table:
+def rows_of(out: Path, form: str, topics: Sequence[str] = TOPICS) -> pa.Table:
     """What a reader of each format finds."""
     columns = ["body", "queueId", "queueOffset"]
     if form == "parquet":
         return pyarrow.dataset.dataset(out / "messages", partitioning="hive").to_table(columns=[*columns, "topic"])
     tables = []
-    for topic in TOPICS:
+    for topic in topics:
         if form == "delta":
             rows = DeltaTable(out / "messages" / f"topic={topic}").to_pyarrow_table(columns=columns)
         else:

@@ -2,8 +2,8 @@
 
 Each is in a network namespace. What is done, and looked at afterwards:
 
-- an export goes on while messages come, tasks are speculative, and executors are killed with ``kill -9``: its Iceberg
-  table has every acknowledged message once;
+- an export of each format goes on while messages come, tasks are speculative, and executors are killed with
+  ``kill -9``: its tables have every acknowledged message once;
 - a sink whose first task is slow, so that Spark runs it twice: the topic has every row once;
 - a Spark Connect server with VernierMQ installed, and a client without: a table, a stream and a sink.
 
@@ -131,20 +131,24 @@ def executors() -> list[int]:
     return found
 
 
-def export_under_kills(cluster: Cluster, broker: BrokerProcess, seed: int, kills: int) -> Outcome:
+def topics_of(form: str) -> list[str]:
+    return [f"{form}_{topic}" for topic in tables.TOPICS]
+
+
+def export_under_kills(cluster: Cluster, broker: BrokerProcess, form: str, seed: int, kills: int) -> Outcome:
     chance = random.Random(seed)
-    outcome, out = Outcome(), cluster.folder / "out"
+    outcome, out = Outcome(), cluster.folder / form
     conf = [word for pair in SPECULATION.items() for word in ("--conf", "=".join(pair))]
-    topics = [word for topic in tables.TOPICS for word in ("--topic", topic)]
+    topics = [word for topic in topics_of(form) for word in ("--topic", topic)]
     command = [
         sys.executable, "-m", "verniermq.cli", "spark", "export", str(out), "--namesrv", broker.namesrv,
-        "--master", cluster.master, "--format", "iceberg", "--no-tables", "--batch-rows", "2000",
+        "--master", cluster.master, "--format", form, "--no-tables", "--batch-rows", "2000",
         "--conf", "spark.executor.memory=512m", *conf, *topics,
     ]  # fmt: skip
-    producers = [tables.Producer(broker, topic) for topic in tables.TOPICS]
+    producers = [tables.Producer(broker, topic) for topic in topics_of(form)]
     for producer in producers:
         producer.start()
-    with cluster.process("driver", "export", *command, "--continuous", "--every", "0.5") as (process, log):
+    with cluster.process("driver", f"export-{form}", *command, "--continuous", "--every", "0.5") as (process, log):
         deadline = time.monotonic() + PATIENCE
         while tables.batches_written(out) < 2 and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.1)
@@ -167,16 +171,16 @@ def export_under_kills(cluster: Cluster, broker: BrokerProcess, seed: int, kills
         process.wait(PATIENCE)
     for producer in producers:
         producer.stop()
-    with cluster.process("driver", "export", *command) as (process, log):
+    with cluster.process("driver", f"last-export-{form}", *command) as (process, log):
         code = process.wait(PATIENCE)
     outcome.expect(code == 0, "wrong", f"the last export ended with {code}: {log.read_text()[-1000:]}")
     acknowledged = {body for producer in producers for body in producer.acknowledged}
-    tables._compare(tables.rows_of(out, "iceberg"), acknowledged, "iceberg", outcome)
+    tables._compare(tables.rows_of(out, form, topics_of(form)), acknowledged, form, outcome)
     outcome.notes["batches"] = tables.batches_written(out)
     return outcome
 
 
-def inside(folder: Path, seed: int, kills: int, parts: Sequence[str]) -> dict[str, Any]:
+def inside(folder: Path, seed: int, kills: int, parts: Sequence[str], forms: Sequence[str]) -> dict[str, Any]:
     """What it does in namespaces of its own."""
     network = Network()
     hosts = {name: network.add(name) for name in ("broker", "master", "one", "two", "driver")}
@@ -189,7 +193,7 @@ def inside(folder: Path, seed: int, kills: int, parts: Sequence[str]) -> dict[st
     broker = BrokerProcess(folder / "store", settings, within=home.within)
     broker.start()
     with Producing(broker.broker) as producing:
-        for topic in (*tables.TOPICS, "rows", "copies"):
+        for topic in (*(topic for form in forms for topic in topics_of(form)), "rows", "copies"):
             producing.create(topic)
     worker = ("--cores", "2", "--memory", "1g", cluster.master)
     with cluster.daemon("master", "Master", "--port", str(MASTER_PORT)) as log:
@@ -199,9 +203,11 @@ def inside(folder: Path, seed: int, kills: int, parts: Sequence[str]) -> dict[st
                 wait_for(log, r"(Successfully registered with master)")
             told: dict[str, Any] = {"failures": []}
             if "export" in parts:
-                outcome = export_under_kills(cluster, broker, seed, kills)
-                told["export"] = {"checked": outcome.checked, **outcome.notes}
-                told["failures"] += [f"{failure.category}: {failure.text}" for failure in outcome.failures]
+                told["export"] = {}
+                for number, form in enumerate(forms):
+                    outcome = export_under_kills(cluster, broker, form, seed + number, kills)
+                    told["export"][form] = {"checked": outcome.checked, **outcome.notes}
+                    told["failures"] += [f"{failure.category}: {failure.text}" for failure in outcome.failures]
             if "sink" in parts:
                 job = [sys.executable, FOLDER / "speculation_job.py", cluster.master, broker.namesrv]
                 told["sink"] = sink = cluster.run("driver", "speculation", *job, json.dumps(SPECULATION))
@@ -250,17 +256,19 @@ def prepare(folder: Path) -> None:
 
 @click.command(help=__doc__)
 @click.option("--seed", type=int, default=lambda: random.randrange(1 << 32), help="Of the kills.")
-@click.option("--kills", default=6, show_default=True, help="Times that executors are killed.")
+@click.option("--kills", default=6, show_default=True, help="Times that executors are killed, for each format.")
 @click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, help="[default: all]")
+@click.option("--format", "forms", type=click.Choice(tables.FORMATS), multiple=True, help="[default: all]")
 @click.option("--inside", "folder", type=click.Path(path_type=Path), hidden=True)
-def main(seed: int, kills: int, parts: tuple[str, ...], folder: Path | None) -> None:
+def main(seed: int, kills: int, parts: tuple[str, ...], forms: tuple[str, ...], folder: Path | None) -> None:
+    parts, forms = parts or PARTS, forms or tables.FORMATS
     if folder is not None:
-        (folder / "told.json").write_text(json.dumps(inside(folder, seed, kills, parts)))
+        (folder / "told.json").write_text(json.dumps(inside(folder, seed, kills, parts, forms)))
         return
     with tempfile.TemporaryDirectory(prefix="verniermq-cluster-") as name:
         prepare(Path(name))
         began = time.monotonic()
-        only = [f"--part={part}" for part in parts or PARTS]
+        only = [*(f"--part={part}" for part in parts), *(f"--format={form}" for form in forms)]
         enter("tests.interop.spark.on_hosts", "--inside", name, "--seed", str(seed), "--kills", str(kills), *only)
         told = json.loads((Path(name) / "told.json").read_text())
     line = {
