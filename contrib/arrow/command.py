@@ -32,7 +32,7 @@ typed_option = click.option(
     "--typed",
     multiple=True,
     metavar="TOPIC=FILE",
-    help="The schema of a topic's bodies: FILE.avsc, FILE.desc#MESSAGE, or columns as in SQL for JSON.",
+    help="The schema of a topic's bodies: FILE.avsc, FILE.desc#MESSAGE, columns as in SQL for JSON, or a registry.",
 )
 on_error_option = click.option(
     "--on-error", type=click.Choice(ON_ERROR), default="table", show_default=True, help="Of bodies that do not fit."

@@ -22,8 +22,12 @@ ERROR_COLUMNS: Final = (
 def parse_typed(given: Sequence[str], on_error: str) -> dict[str, ValueOptions]:
     """``orders=schema.ddl``, ``orders=msgpack:schema.ddl``, ``orders=orders.avsc``, ``orders=shop.desc#shop.Order``.
 
+    With ``orders=http://registry:8081`` bodies are Avro with Confluent's header, and are read as the newest schema that
+    the registry has now.
+
     Raises:
         BadOption: a text is something else, or a schema is none.
+        RegistryFailed: a registry says no schema.
     """
     found = {}
     for text in given:
@@ -34,17 +38,28 @@ def parse_typed(given: Sequence[str], on_error: str) -> dict[str, ValueOptions]:
         file, _, message = path.partition("#")
         if not separator or not topic or not file:
             raise BadOption("typed", text, "TOPIC=FILE, TOPIC=FORMAT:FILE or TOPIC=FILE#MESSAGE")
-        form = form or {".avsc": "avro", ".desc": "protobuf"}.get(Path(file).suffix, "json")
-        try:
-            schema = Path(file).read_bytes()
-        except OSError as error:
-            raise BadOption("typed", text, f"a file that can be read ({error.strerror})") from None
         mode = "FAILFAST" if on_error == "stop" else "PERMISSIVE"
-        options = ValueOptions(form, mode, schema, message)
+        if file.startswith(("http://", "https://")):
+            if form not in ("", "avro"):
+                raise BadOption("typed", text, "a file: of a registry's schemas only Avro's can be taken")
+            options = _of_registry(file.rstrip("/"), message or f"{topic}-value", mode)
+        else:
+            form = form or {".avsc": "avro", ".desc": "protobuf"}.get(Path(file).suffix, "json")
+            try:
+                schema = Path(file).read_bytes()
+            except OSError as error:
+                raise BadOption("typed", text, f"a file that can be read ({error.strerror})") from None
+            options = ValueOptions(form, mode, schema, message)
         options.check(topic)
         decoder_of(options)
         found[topic] = options
     return found
+
+
+def _of_registry(registry: str, subject: str, mode: str) -> ValueOptions:
+    from verniermq.contrib.arrow.values.registry import newest_schema
+
+    return ValueOptions("avro", mode, newest_schema(registry, subject).encode(), registry=registry, subject=subject)
 
 
 @attrs.frozen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rich.console import Console
 from tests.arrow.conftest import WITH_PLUGIN, Source
 from tests.arrow.producing import Producing
 from tests.arrow.test_fetch import SMALL_SEGMENTS, delete_oldest_messages
+from tests.arrow.test_values import avro, registry
 from verniermq.cli import main
 from verniermq.contrib.arrow import layout
 from verniermq.contrib.arrow.checkpoint import BadCheckpoint, ExportCheckpoint
@@ -30,6 +32,7 @@ from verniermq.contrib.arrow.tables import table_name
 from verniermq.contrib.arrow.tables.delta import DeltaTables
 from verniermq.contrib.arrow.tables.iceberg import IcebergTables, open_catalog
 from verniermq.contrib.arrow.typedtopics import parse_typed
+from verniermq.contrib.arrow.values.registry import RegistryFailed
 from verniermq.contrib.arrow.values.typed import CorruptValue
 from verniermq.kernel import RequestCode
 from verniermq.testing import broker_process
@@ -274,6 +277,28 @@ def test_typed_topics_have_a_table_of_errors_and_schemas_that_grow(
     (error,) = typed_rows(out, form, f"{topic}__errors")
     assert (error["queueOffset"], error["body"]) == (1, b"poison")
     assert "cannot be parsed" in error["corrupt"]
+
+
+def test_a_topic_can_be_typed_by_a_registry(producing: Producing, topic: str, source: Source, tmp_path: Path) -> None:
+    old = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+    new = {**old, "fields": [*old["fields"], {"name": "note", "type": "string", "default": "-"}]}
+    producing.create(topic, 1)
+    for number, body in ((1, avro({"id": 1}, old)), (2, avro({"id": 2, "note": "n"}, new)), (99, b"?")):
+        producing.send(topic, b"\0" + struct.pack(">i", number) + body)
+    known = {"/schemas/ids/1": old, "/schemas/ids/2": new, "/subjects/shop/versions/latest": new}
+
+    with registry(known) as at:
+        typed = parse_typed([f"{topic}={at}#shop"], "table")
+        export(tmp_path, source, topic, format="iceberg", typed=typed)
+        with pytest.raises(BadOption, match="only Avro's"):
+            parse_typed([f"{topic}=json:{at}"], "table")
+        with pytest.raises(RegistryFailed, match=f"subjects/{topic}-value/versions/latest .*404"):
+            parse_typed([f"{topic}={at}"], "table")
+
+    rows = typed_rows(tmp_path, "iceberg", topic)
+    assert [row["value"] for row in rows] == [{"id": 1, "note": "-"}, {"id": 2, "note": "n"}]
+    (error,) = typed_rows(tmp_path, "iceberg", f"{topic}__errors")
+    assert error["corrupt"] == "the schema registry knows no schema 99, which it names"
 
 
 def test_a_member_of_an_iceberg_table_becomes_wider(
