@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import attrs
 
@@ -62,6 +63,22 @@ async def drive(
     ``awake``: never sleep. Waking a sleeper on an idle processor of the same machine is work for whoever writes to it,
     which a peer on another machine would not be.
     """
+    keeper = asyncio.create_task(_stay_awake()) if awake else None
+    async with under_load(address, frames, window=window, sender=sender) as answered:
+        await asyncio.sleep(warm_up)
+        before, started = answered(), time.perf_counter()
+        await asyncio.sleep(seconds)
+        rate = (answered() - before) / (time.perf_counter() - started)
+    if keeper is not None:
+        keeper.cancel()
+    return rate
+
+
+@asynccontextmanager
+async def under_load(
+    address: str, frames: list[bytes], *, window: int, sender: Callable[[bytes, int], Sender] = Sender
+) -> AsyncIterator[Callable[[], int]]:
+    """One connection per frame, each with ``window`` requests on the way; says how many were answered so far."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     senders: list[Sender] = []
@@ -70,16 +87,9 @@ async def drive(
         senders.append(one)
     for one in senders:
         one.start()
-    keeper = asyncio.create_task(_stay_awake()) if awake else None
-    await asyncio.sleep(warm_up)
-    before, started = sum(one.answered for one in senders), time.perf_counter()
-    await asyncio.sleep(seconds)
-    rate = (sum(one.answered for one in senders) - before) / (time.perf_counter() - started)
-    if keeper is not None:
-        keeper.cancel()
+    yield lambda: sum(one.answered for one in senders)
     for one in senders:
         one._transport.abort()
-    return rate
 
 
 async def _stay_awake() -> None:

@@ -4,14 +4,14 @@
 in a process of its own, and drives both in turns: 1, 8 and 64 connections that wait for each answer, and 4 that
 keep 64 requests on the way. Each is driven by a client that sleeps while it has nothing to do, and by one that stays
 awake: whoever writes to a sleeper on the same machine pays for waking it, which a peer elsewhere would not cost.
-``--scale`` repeats the 8 connections with 10,000 topics and with 2,000 idle connections beside them. ``--enable`` names
-plugins: a second broker has them, and takes turns with the first. ``--against`` takes the sources of another commit (a
-folder): a broker of these takes turns with ours; ``--pure`` measures ours without what is compiled.
+``--scale`` repeats the 8 connections with 10,000 topics and with 2,000 idle connections beside them. ``--enable``
+names plugins: a second broker has them, and takes turns with the first (``turns.py``); ``nothing`` compares two equal
+brokers. ``--against`` takes the sources of another commit (a folder): a broker of these takes turns with ours;
+``--pure`` measures ours without what is compiled.
 """
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 import time
@@ -25,7 +25,8 @@ from load import drive
 from rich.console import Console
 from rich.table import Table
 from sidebyside.machine import cpu_seconds
-from sources import Running, Sources, running
+from sources import Sources, running
+from turns import compare
 
 from verniermq.kernel import Command, RequestCode, connect
 from verniermq.kernel.loop import backend_options
@@ -118,38 +119,23 @@ async def scale(process: BrokerProcess, size: int, seconds: float, console: Cons
     console.print(table)
 
 
-async def compare(
-    plain: BrokerProcess | Running, extended: BrokerProcess | Running, size: int, seconds: float, rounds: int
-) -> list[tuple[str, list[tuple[float, float]]]]:
-    """Shape → rate and microseconds of CPU a message of either broker, the middle of the rounds."""
-    found = []
-    for name, connections, window in SHAPES:
-        sides: list[tuple[BrokerProcess | Running, list[float], list[float]]] = [(plain, [], []), (extended, [], [])]
-        for number in range(rounds):
-            for process, rates, costs in sides if number % 2 else sides[::-1]:
-                load = frames(connections, size, False)
-                before = cpu_seconds([process.pid])
-                rates.append(await drive(process.broker, load, window=window, seconds=seconds, warm_up=0))
-                costs.append((cpu_seconds([process.pid]) - before) * 1e6 / (rates[-1] * seconds))
-        found.append((name, [(statistics.median(rates), statistics.median(costs)) for _, rates, costs in sides]))
-    return found
-
-
 def show_plugins(names: str, size: int, seconds: float, rounds: int, console: Console) -> None:
     """What a broker takes with plugins beside one without them."""
     large = "--set=store.segment_size=1GiB"
-    enabled = ", ".join(f'"{name}"' for name in ["default", *names.split(",")])
-    listen = [f"--set=plugins.{name}.listen=127.0.0.1:0" for name in names.split(",") if name in ("http", "metrics")]
-    with (
-        broker_process(None, large) as plain,
-        broker_process(None, large, f"--set=plugins.enable=[{enabled}]", *listen) as extended,
-        console.status("measuring"),
-    ):
-        results = anyio.run(compare, plain, extended, size, seconds, rounds, backend_options=backend_options())
-    table = Table("connections", "messages/s", f"with {names}", "CPU, µs", "with", "ratio", title="plugins")
-    for name, ((rate, cost), (other_rate, other_cost)) in results:
-        ratio = f"{other_cost / cost:.3f}"
-        table.add_row(name, f"{rate:,.0f}", f"{other_rate:,.0f}", f"{cost:.2f}", f"{other_cost:.2f}", ratio)
+    wanted = [name for name in names.split(",") if name != "nothing"]
+    enabled = ", ".join(f'"{name}"' for name in ["default", *wanted])
+    listen = [f"--set=plugins.{name}.listen=127.0.0.1:0" for name in wanted if name in ("http", "metrics")]
+    with console.status("measuring"):
+        results = compare(
+            lambda: broker_process(None, large),
+            lambda: broker_process(None, large, f"--set=plugins.enable=[{enabled}]", *listen),
+            SHAPES, lambda connections: frames(connections, size, False), seconds=seconds, rounds=rounds,
+        )  # fmt: skip
+    table = Table("connections", "CPU of a send, µs", f"with {names}", "ratio", "rounds", title="plugins")
+    for shape in results:
+        table.add_row(
+            shape.name, f"{shape.one.cost:.2f}", f"{shape.other.cost:.2f}", f"{shape.ratio:.3f}", shape.spread
+        )
     console.print(table)
 
 
@@ -157,13 +143,17 @@ def show_commits(against: Path, pure: bool, size: int, seconds: float, rounds: i
     """What a broker of ours takes beside one of another commit."""
     large = "--set=store.segment_size=1GiB"
     here = Sources(Path(__file__).resolve().parent.parent, pure)
-    with running(Sources(against), large) as before, running(here, large) as now, console.status("measuring"):
-        results = anyio.run(compare, before, now, size, seconds, rounds, backend_options=backend_options())
-    table = Table("connections", "before, messages/s", "now", "ratio", "before, µs of CPU", "now", "ratio")
-    for name, ((rate, cost), (rate_now, cost_now)) in results:
+    with console.status("measuring"):
+        results = compare(
+            lambda: running(Sources(against), large), lambda: running(here, large),
+            SHAPES, lambda connections: frames(connections, size, False), seconds=seconds, rounds=rounds,
+        )  # fmt: skip
+    table = Table("connections", "before, messages/s", "now", "ratio", "before, µs of CPU", "now", "ratio", "rounds")
+    for shape in results:
+        before, now = shape.one, shape.other
         table.add_row(
-            name, f"{rate:,.0f}", f"{rate_now:,.0f}", f"{rate_now / rate:.2f}", f"{cost:.1f}", f"{cost_now:.1f}",
-            f"{cost_now / cost:.2f}",
+            shape.name, f"{before.rate:,.0f}", f"{now.rate:,.0f}", f"{now.rate / before.rate:.2f}",
+            f"{before.cost:.2f}", f"{now.cost:.2f}", f"{shape.ratio:.3f}", shape.spread,
         )  # fmt: skip
     console.print(table)
 

@@ -11,6 +11,7 @@ forgotten otherwise is counted as it happens. So a deleted topic or group is gon
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 STEP_SECONDS: Final = 0.002
 """How long the loop is held at a time."""
+NEW_OBJECTS: Final = 10_000
+"""The first scrape makes what is kept for the next ones. The garbage collector looks through new objects in one go,
+five times as many for several milliseconds: so it is called before there are."""
 
 STORE_NAMES: Final = ("rocketmq_storage_", "rocketmq_timer_", "rocketmq_timing_", "rocketmq_delay_")
 """At Apache these carry where the store lies, too."""
@@ -95,8 +99,9 @@ class Plugin:
     lag: LagTable = attrs.field(init=False)
     otlp: OtlpPush | None = attrs.field(default=None, init=False)
     _own: OwnMetrics = attrs.field(init=False)
+    _exporter: ExporterMetrics | None = attrs.field(default=None, init=False)
     _texts: dict[Labels, Texts] = attrs.field(factory=dict, init=False)
-    """The texts of labels in the scrape before."""
+    """The texts of labels, by what labels those are."""
     _counts: bool = attrs.field(default=False, init=False)
     """Not while the log is read after a crash: what comes then was counted before."""
 
@@ -111,7 +116,8 @@ class Plugin:
         if "verniermq" in names:
             self._own.register(registry)
         if "exporter" in names:
-            ExporterMetrics(self.broker, self.traffic, self.lag).register(registry)
+            self._exporter = ExporterMetrics(self.broker, self.traffic, self.lag)
+            self._exporter.register(registry)
         if self.config.otlp:
             self._push(registry)
         registry.page("/metrics", self.page, listen=self.config.listen)
@@ -126,7 +132,7 @@ class Plugin:
             ) from error
         self.otlp = OtlpPush(
             self.broker, self.config.otlp, self.config.otlp_headers, self.config.otlp_interval,
-            look=self.lag.look, families=self._families, constant=self._constant, most=self.config.max_series,
+            look=self._look, families=self._families, constant=self._constant, most=self.config.max_series,
         )  # fmt: skip
         push = self.otlp
         registry.service("otlp", push.run)
@@ -166,13 +172,7 @@ class Plugin:
     # --- what is asked ---------------------------------------------------------------------
 
     async def page(self, query: Mapping[str, str]) -> PageAnswer:
-        texts: dict[Labels, Texts] = {}
-        answer = await self._written(self._families(), texts)
-        self._texts = texts
-        for known in texts.values():
-            await checkpoint()  # to let go of ten thousands of entries takes a millisecond
-            known.settle()
-        return answer
+        return await self._written(self._families())
 
     async def detailed(self, query: Mapping[str, str]) -> PageAnswer:
         """Only families whose name fits ``family``, and each queue of the groups that fit ``group`` and ``topic``."""
@@ -183,7 +183,13 @@ class Plugin:
         groups, topics = query.get("group", "*"), query.get("topic", "*")
         families = [metric for metric in self._families() if fnmatchcase(metric.name, wanted)]
         queues = [metric for metric in self._queue_families(groups, topics) if fnmatchcase(metric.name, wanted)]
-        return await self._written([*families, *queues], {})
+        return await self._written([*families, *queues])
+
+    def _look(self) -> Iterator[None]:
+        """Work out what several families show, in steps."""
+        yield from self.lag.look()
+        if self._exporter is not None:
+            yield from self._exporter.look()
 
     def _families(self) -> list[Metric]:
         """By name; of two with the same name, the one of the first plugin."""
@@ -209,32 +215,39 @@ class Plugin:
             lambda: rows(1),
         )  # fmt: skip
 
-    async def _written(self, families: Sequence[Metric], texts: dict[Labels, Texts]) -> PageAnswer:
+    async def _written(self, families: Sequence[Metric]) -> PageAnswer:
         """The text of some families, worked out in steps between which others have their turns."""
         started = time.perf_counter()
         self.broker.catch_up()
         pieces: list[bytes] = []
 
         def work() -> Iterator[None]:
-            yield from self.lag.look()
+            yield from self._look()
             for metric in families:
-                yield from self._family(metric, texts, pieces)
+                yield from self._family(metric, pieces)
             pieces.append(b"# TYPE target_info gauge\ntarget_info 1\n")
+            for labels, known in list(self._texts.items()):
+                if known.outgrown():
+                    self._texts.pop(labels, None)
+                    yield from known.emptied()
 
         until = time.perf_counter() + STEP_SECONDS
         for _ in work():
             if time.perf_counter() > until:
                 await checkpoint()
+                if gc.get_count()[0] > NEW_OBJECTS:
+                    gc.collect(1)
+                    await checkpoint()
                 until = time.perf_counter() + STEP_SECONDS
         self._own.collected = time.perf_counter() - started
         return PageAnswer(pieces, CONTENT_TYPE)
 
-    def _family(self, metric: Metric, texts: dict[Labels, Texts], pieces: list[bytes]) -> Iterator[None]:
+    def _family(self, metric: Metric, pieces: list[bytes]) -> Iterator[None]:
         """Write one family; what a plugin raises costs the rest of this one and no other."""
         labels = Labels.of(metric.labels, self._constant(metric.name))
-        known = texts.get(labels)
+        known = self._texts.get(labels)
         if known is None:
-            known = texts[labels] = Texts(labels, self._texts.get(labels))
+            known = self._texts[labels] = Texts(labels)
         try:
             for text in family(self._renamed(metric), known, self.config.max_series):
                 if text is not None:

@@ -14,7 +14,7 @@ from typing import Final
 from verniermq.contrib.metrics.lag import LABELS as LAG_LABELS
 from verniermq.contrib.metrics.lag import LagTable
 from verniermq.contrib.metrics.requests import Requests
-from verniermq.contrib.metrics.traffic import Traffic
+from verniermq.contrib.metrics.traffic import Traffic, pairs
 from verniermq.kernel import Connection, Context, Member, Registry, Sample
 from verniermq.protocol.versions import version_name
 
@@ -71,27 +71,27 @@ class ApacheMetrics:
         traffic = self._traffic
         registry.metric(
             "rocketmq_messages_in_total", "counter", "Messages that producers sent, once each.",
-            lambda: ((self._in(key), count.messages) for key, count in list(traffic.incoming.items())), IN_LABELS,
+            lambda: ((self._in(key), count.messages) for key, count in pairs(traffic.incoming)), IN_LABELS,
         )  # fmt: skip
         registry.metric(
             "rocketmq_throughput_in_total", "counter", "Bytes of them, as stored.",
-            lambda: ((self._in(key), count.size) for key, count in list(traffic.incoming.items())), IN_LABELS,
+            lambda: ((self._in(key), count.size) for key, count in pairs(traffic.incoming)), IN_LABELS,
         )  # fmt: skip
         registry.metric(
             "rocketmq_message_size", "histogram", "Bytes of one, as stored.",
-            lambda: ((self._in(key), count.histogram) for key, count in list(traffic.incoming.items())), IN_LABELS,
+            lambda: ((self._in(key), count.histogram) for key, count in pairs(traffic.incoming)), IN_LABELS,
         )  # fmt: skip
         registry.metric(
             "rocketmq_messages_out_total", "counter", "Messages that groups got; those tried again not among them.",
-            lambda: ((self._out(key), count.messages) for key, count in list(traffic.outgoing.items())), OUT_LABELS,
+            lambda: ((self._out(key), count.messages) for key, count in pairs(traffic.outgoing)), OUT_LABELS,
         )  # fmt: skip
         registry.metric(
             "rocketmq_throughput_out_total", "counter", "Bytes of them.",
-            lambda: ((self._out(key), count.size) for key, count in list(traffic.outgoing.items())), OUT_LABELS,
+            lambda: ((self._out(key), count.size) for key, count in pairs(traffic.outgoing)), OUT_LABELS,
         )  # fmt: skip
         registry.metric(
             "rocketmq_send_to_dlq_messages_total", "counter", "Messages that became dead letters.",
-            lambda: (((group, self._system(topic), topic), count) for (group, topic), count in traffic.dead.items()),
+            lambda: (((group, self._system(topic), topic), count) for (group, topic), count in pairs(traffic.dead)),
             OUT_LABELS,
         )  # fmt: skip
 
@@ -166,11 +166,11 @@ class ApacheMetrics:
         )
         registry.metric(
             "rocketmq_timer_enqueue_total", "counter", "Messages with a time that came, since the start.",
-            lambda: [((topic,), count) for topic, count in traffic.timed_in.items()], ("topic",),
+            lambda: (((topic,), count) for topic, count in pairs(traffic.timed_in)), ("topic",),
         )  # fmt: skip
         registry.metric(
             "rocketmq_timer_dequeue_total", "counter", "Messages with a time that were delivered, since the start.",
-            lambda: [((topic,), count) for topic, count in traffic.timed_out.items()], ("topic",),
+            lambda: (((topic,), count) for topic, count in pairs(traffic.timed_out)), ("topic",),
         )  # fmt: skip
         registry.metric(
             "rocketmq_timing_messages", "gauge", "Messages that came since the start and wait for their time.",
@@ -178,7 +178,7 @@ class ApacheMetrics:
         )  # fmt: skip
         registry.metric(
             "rocketmq_delay_message_latency_seconds", "histogram", "How long a delay was asked for.",
-            lambda: [((topic,), histogram) for topic, histogram in traffic.delays.items()], ("topic",),
+            lambda: (((topic,), histogram) for topic, histogram in pairs(traffic.delays)), ("topic",),
         )  # fmt: skip
 
     def _oldest(self) -> Iterable[Sample]:

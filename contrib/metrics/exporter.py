@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from verniermq.contrib.metrics.lag import Lag, LagTable
-from verniermq.contrib.metrics.traffic import Traffic
+from verniermq.contrib.metrics.traffic import Traffic, pairs
 from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX, Context, Registry, Sample
 
 BROKER: Final = ("cluster", "brokerIP", "broker")
@@ -101,6 +101,7 @@ _FROM_CLIENTS: Final = (
 )  # fmt: skip
 SAMPLE_SECONDS: Final = 10.0
 SAMPLES: Final = 7
+COUNTS_PER_STEP: Final = 256
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -114,6 +115,14 @@ def _runtime_names() -> Iterator[tuple[str, str]]:
             yield f"{name}_tps{span}", f"{meaning}, over about {span} s."
     for name in TIMES:
         yield name, "Messages of the last minute whose put took so long."
+
+
+class Counts(NamedTuple):
+    """What was counted up to some time."""
+
+    taken_at: float
+    of: Mapping[str, Mapping[Any, int]]
+    """``in`` and ``in bytes`` by topic, ``out`` and ``out bytes`` by topic and group."""
 
 
 class ExporterMetrics:
@@ -134,7 +143,8 @@ class ExporterMetrics:
         self._broker = broker
         self._traffic = traffic
         self._lag = lag
-        self._samples: deque[tuple[float, dict[tuple[str, str, str], int]]] = deque(maxlen=SAMPLES)
+        self._now = Counts(0.0, {})
+        self._samples: deque[Counts] = deque(maxlen=SAMPLES)
 
     def register(self, registry: Registry) -> None:
         def gauge(name: str, help_text: str, labels: tuple[str, ...], collect: Callable[[], Iterator[Sample]]) -> None:
@@ -214,31 +224,38 @@ class ExporterMetrics:
 
     # --- rates -----------------------------------------------------------------------------
 
-    def _rates(self) -> dict[tuple[str, str, str], float]:
+    def look(self) -> Iterator[None]:
+        """Take the counts from which rates are worked out, in steps; ``look`` of the lag comes before."""
+        now: dict[str, dict[Any, int]] = {"in": {}, "in bytes": {}, "out": {}, "out bytes": {}}
+        messages, size = now["in"], now["in bytes"]
+        for number, ((topic, _), came) in enumerate(pairs(self._traffic.incoming)):
+            messages[topic] = messages.get(topic, 0) + came.messages
+            size[topic] = size.get(topic, 0) + came.size
+            if number % COUNTS_PER_STEP == 0:
+                yield
+        for number, (place, went) in enumerate(pairs(self._traffic.outgoing)):
+            now["out"][place] = went.messages
+            now["out bytes"][place] = went.size
+            if number % COUNTS_PER_STEP == 0:
+                yield
+        self._now = Counts(self._broker.clock.monotonic(), now)
+        if not self._samples or self._now.taken_at - self._samples[-1].taken_at >= SAMPLE_SECONDS:
+            self._samples.append(self._now)
+
+    def _rates(self, what: str) -> Iterator[tuple[Any, float]]:
         """A second, since a sample of about a minute ago; samples are taken when somebody asks."""
-        now = self._broker.clock.monotonic()
-        counts: dict[tuple[str, str, str], int] = {}
-        for (topic, _), came in self._traffic.incoming.items():
-            counts["in", topic, ""] = counts.get(("in", topic, ""), 0) + came.messages
-            counts["in bytes", topic, ""] = counts.get(("in bytes", topic, ""), 0) + came.size
-        for (topic, group), went in self._traffic.outgoing.items():
-            counts["out", topic, group] = went.messages
-            counts["out bytes", topic, group] = went.size
-        if not self._samples or now - self._samples[-1][0] >= SAMPLE_SECONDS:
-            self._samples.append((now, counts))
-        then, before = self._samples[0]
-        seconds = max(now - then, 1.0)
-        return {key: max(0, count - before.get(key, 0)) / seconds for key, count in counts.items()}
+        if not self._samples:
+            return
+        before = self._samples[0].of[what]
+        seconds = max(self._now.taken_at - self._samples[0].taken_at, 1.0)
+        for key, count in self._now.of[what].items():
+            yield key, max(0, count - before.get(key, 0)) / seconds
 
     def _topics(self, what: str) -> Iterator[Sample]:
-        for (of, topic, _), rate in self._rates().items():
-            if of == what:
-                yield (*self._here(), topic), rate
+        return (((*self._here(), topic), rate) for topic, rate in self._rates(what))
 
     def _pairs(self, what: str) -> Iterator[Sample]:
-        for (of, topic, group), rate in self._rates().items():
-            if of == what:
-                yield (*self._here(), topic, group), rate
+        return (((*self._here(), *place), rate) for place, rate in self._rates(what))
 
     # --- offsets ---------------------------------------------------------------------------
 

@@ -64,20 +64,32 @@ class Labels:
 
 
 class Texts(dict[tuple[str, ...], str]):
-    """The values of labels → their text, for families that have the same labels and the same figures' values."""
+    """The values of labels → their text, for all families that have the same labels.
 
-    def __init__(self, labels: Labels, before: Mapping[tuple[str, ...], str] | None = None) -> None:
-        """``before`` are texts of these labels that are known, of which those are taken over that are wanted again."""
+    They are kept from scrape to scrape: ten thousands of new objects each time would have the garbage collector look
+    through all that is new, in one go.
+    """
+
+    def __init__(self, labels: Labels) -> None:
         self._labels = labels
-        self._before = {} if before is None else before
+        self.wanted = 0
+        """How many lines took their text from here since :meth:`outgrown` was asked."""
 
     def __missing__(self, values: tuple[str, ...]) -> str:
-        text = self[values] = self._before.get(values) or self._labels.text(values)
+        text = self[values] = self._labels.text(values)
         return text
 
-    def settle(self) -> None:
-        """Forget what was not wanted."""
-        self._before = {}
+    def outgrown(self) -> bool:
+        """Whether there are more than were wanted: some are of what is gone."""
+        wanted, self.wanted = self.wanted, 0
+        return len(self) > wanted > 0
+
+    def emptied(self) -> Iterator[None]:
+        """Let go of all of them, in steps."""
+        while self:
+            for _ in range(min(len(self), LINES_PER_STEP)):
+                self.popitem()
+            yield
 
 
 def family(metric: Metric, texts: Texts, most: int) -> Iterator[str | None]:
@@ -99,6 +111,7 @@ def family(metric: Metric, texts: Texts, most: int) -> Iterator[str | None]:
         if not lines:
             return
         count += len(lines)
+        texts.wanted += len(lines)
         yield "".join(lines)
     left_out = 0
     while more := sum(1 for _ in islice(samples, step)):

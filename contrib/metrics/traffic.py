@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -53,6 +53,18 @@ MOST_SIZES: Final = 4096
 _ORDERED: Final = Property.SHARDING_KEY.encode()
 """What tells an ordered message in a run. The other marks are of messages that are announced one by one: what concerns
 a plugin, and what a plugin delivers, never comes in a run."""
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def pairs(table: Mapping[_Key, _Value]) -> Iterator[tuple[_Key, _Value]]:
+    """Of a table that may change meanwhile. Its pairs are not made all at once: there may be ten thousands."""
+    for key in list(table):
+        value = table.get(key)
+        if value is not None:
+            yield key, value
+
 
 _properties, _rests = attrgetter("properties"), attrgetter("rests")
 
@@ -222,5 +234,5 @@ class Traffic:
 
     def timing(self) -> Iterator[Sample]:
         """How many timed messages wait, by topic: those that came less those that were delivered."""
-        for topic, came in list(self.timed_in.items()):
+        for topic, came in pairs(self.timed_in):
             yield (topic,), max(0, came - self.timed_out[topic])

@@ -147,9 +147,11 @@ class ConsumerOffsets:
         return self._committed.get((topic, group), {})
 
     def __iter__(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
-        """Every (topic, group, {queue: offset})."""
-        for (topic, group), queues in list(self._committed.items()):
-            yield topic, group, queues
+        """Every (topic, group, {queue: offset}), of a table that may change meanwhile."""
+        for pair in list(self._committed):  # of the items there would be so many new objects that garbage is looked for
+            queues = self._committed.get(pair)
+            if queues is not None:
+                yield *pair, queues
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop what belongs to a deleted topic or group."""

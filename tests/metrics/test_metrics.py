@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import anyio
 import attrs
@@ -118,6 +118,28 @@ async def test_the_exporters_names_are_there_on_request(tmp_path: Path) -> None:
     assert found.one("rocketmq_brokeruntime_msg_put_total_today_now", des="broker-a") >= 2.0
     assert found.one("rocketmq_brokeruntime_commitlogdir_capacity_total") > 2**30
     assert "node_id" not in found.labels("rocketmq_group_diff")
+
+
+async def test_the_exporters_rates_are_of_the_last_minute(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = METRICS | {"plugins__metrics__names": ["exporter"]}
+    async with running_broker(tmp_path, clock=clock, **settings) as broker, peer(broker.address) as client:
+        await client.sent("orders")
+        await scrape(broker)  # takes the first sample
+        for _ in range(30):
+            await client.sent("orders")
+        broker.host.active["metrics"].instance.messages_pulled("billing", "orders", 15, 3000)
+        await clock.advance(60)
+        found = await scrape(broker)
+        for _ in range(10):
+            await clock.advance(60)
+            later = await scrape(broker)
+
+    assert found.one("rocketmq_producer_tps", topic="orders") == pytest.approx(0.5, rel=0.02)
+    assert found.one("rocketmq_producer_message_size", topic="orders") > 30 * 90 / 60
+    assert found.one("rocketmq_consumer_tps", topic="orders", group="billing") == pytest.approx(0.25, rel=0.02)
+    assert found.one("rocketmq_consumer_message_size", topic="orders", group="billing") == pytest.approx(50, rel=0.02)
+    assert later.one("rocketmq_producer_tps", topic="orders") == 0
 
 
 async def test_units_may_be_left_out_of_apaches_names(tmp_path: Path) -> None:
@@ -354,36 +376,51 @@ async def test_of_a_long_queue_a_part_is_counted_and_the_rest_estimated(
     assert found.one("verniermq_lag_estimated", consumer_group="some") == 1.0
 
 
-async def test_ten_thousand_topics_and_three_groups_hold_nobody_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [["apache", "verniermq"], ["exporter"]], ids=["broker", "exporter"])
+async def test_ten_thousand_topics_and_three_groups_hold_nobody_up(tmp_path: Path, names: list[str]) -> None:
     topics, groups = 10_000, 3
-    async with running_broker(tmp_path, **METRICS) as broker:
+    async with running_broker(tmp_path, **METRICS, plugins__metrics__names=names) as broker:
         for number in range(topics):
             for group in range(groups):
                 broker.offsets.commit(f"group{group}", f"topic{number}", 0, 5)
             broker.topics.restore(f"topic{number}", 1)
         broker.offsets.commit("group0", "topic0", 0, 0)
-        await turns_of_a_scrape(broker)  # makes what the others keep
+        first = await turns_of_a_scrape(broker)  # makes what the others keep
         scrapes = [await turns_of_a_scrape(broker) for _ in range(5)]
         plugin = broker.host.active["metrics"].instance
 
     assert len(plugin.lag.rows) >= topics * groups
-    assert all(len(turns) > 10 for turns in scrapes)
+    assert all(len(scrape.turns) > 10 for scrape in scrapes)
     # Ten times what bench/metrics.py shall show: a step that grows with the topics holds the loop for longer still.
-    assert min(map(max, scrapes)) < 0.05, "a step of the scrape held the loop"
+    assert min(max(scrape.turns) for scrape in scrapes) < 0.05, "a step of the scrape held the loop"
+    # The garbage collector takes a millisecond for ten thousand of them, in one go.
+    assert first.most_new < 30_000, "the first scrape left what it made to the garbage collector"
+    assert max(scrape.most_new for scrape in scrapes) < 10_000, "each scrape makes what the one before had"
 
 
-async def turns_of_a_scrape(broker: Broker) -> list[float]:
+class Turns(NamedTuple):
+    """What a scrape did to the loop."""
+
+    turns: list[float]
     """The processor's time between two turns that another task gets, without the garbage collector."""
+    most_new: int
+    """How many objects that may be garbage there were at once which the collector had not seen."""
+
+
+async def turns_of_a_scrape(broker: Broker) -> Turns:
     turns: list[float] = []
+    most_new = 0
     ended = False
 
     async def watch() -> None:
+        nonlocal most_new
         last = time.thread_time()
         while not ended:
             await anyio.lowlevel.checkpoint()
             now = time.thread_time()
             turns.append(now - last)
             last = now
+            most_new = max(most_new, gc.get_count()[0])
 
     page = next(page for registry in broker.registries for page in registry.pages if page.path == "/metrics")
     gc.collect()
@@ -396,7 +433,7 @@ async def turns_of_a_scrape(broker: Broker) -> list[float]:
     finally:
         gc.enable()
     assert answer.body
-    return turns
+    return Turns(turns, most_new)
 
 
 async def test_of_frequent_requests_some_are_timed_for_all(tmp_path: Path) -> None:
