@@ -62,6 +62,17 @@ APACHE: Final[dict[str, tuple[str, set[str]]]] = {
     "rocketmq_topic_number": ("gauge", C),
 }
 
+BUCKETS: Final = {
+    "rocketmq_consumer_group_create_execution_time_milliseconds": "10.0 100.0 1000.0 3000.0 5000.0",
+    "rocketmq_delay_message_latency_seconds": "60.0 600.0 3600.0 43200.0 86400.0 259200.0",
+    "rocketmq_finish_message_latency_milliseconds": "5.0 60.0 600.0 3600.0 43200.0 86400.0",
+    "rocketmq_message_size": "1024.0 4096.0 524288.0 1048576.0 2097152.0 4194304.0",
+    "rocketmq_pop_buffer_scan_time_consume_milliseconds": "1.0 10.0 100.0 1000.0 2000.0 3000.0",
+    "rocketmq_rpc_latency_milliseconds": "1.0 3.0 5.0 7.0 10.0 100.0 1000.0 2000.0 3000.0",
+    "rocketmq_topic_create_execution_time_milliseconds": "10.0 100.0 1000.0 3000.0 5000.0",
+}
+"""Where the ranges of its histograms end, as they are written; behind these comes ``+Inf``."""
+
 RUNTIME: Final = """
 commitlog_disk_ratio commitlog_maxoffset commitlog_minoffset commitlogdir_capacity_free commitlogdir_capacity_total
 consumequeue_disk_ratio dispatch_behind_bytes dispatch_maxbuffer earliest_message_timestamp getfound_tps10
@@ -87,3 +98,22 @@ rocketmq_group_retrydiff rocketmq_producer_count rocketmq_producer_message_size 
 rocketmq_producer_tps rocketmq_send_back_nums rocketmq_topic_dlq_offset rocketmq_topic_retry_offset
 """
 EXPORTER: Final = {*(f"rocketmq_brokeruntime_{name}" for name in RUNTIME.split()), *OTHERS.split()}
+
+LEFT_OUT: Final = """
+dispatch_maxbuffer earliest_message_timestamp getfound_tps60 getfound_tps600 getmessage_entire_time_max getmiss_tps60
+getmiss_tps600 gettotal_tps60 gettotal_tps600 gettransfered_tps60 gettransfered_tps600 pagecache_lock_time_mills
+pull_threadpoolqueue_capacity pull_threadpoolqueue_size put_latency_99 put_latency_999 put_tps60 put_tps600
+putmessage_entire_time_max putmessage_times_total query_threadpool_queue_capacity query_threadpoolqueue_size
+remain_howmanydata_toflush remain_transientstore_buffer_numbs send_threadpool_queue_size send_threadpoolqueue_capacity
+start_accept_sendrequest_time
+"""
+DRAWN: Final = """
+rocketmq_broker_qps rocketmq_broker_tps rocketmq_consumer_message_size rocketmq_consumer_offset rocketmq_consumer_tps
+rocketmq_group_get_latency_by_storetime rocketmq_producer_message_size rocketmq_producer_offset rocketmq_producer_tps
+"""
+GRAFANA_10477: Final = {
+    *(f"rocketmq_brokeruntime_{name}" for name in RUNTIME.split() if name not in LEFT_OUT.split()),
+    *DRAWN.split(),
+}
+"""What the dashboard in the exporter's repository asks for, but for the figures that only clients know. It selects by
+no label; once it takes what groups consumed, by ``group`` and ``topic``, from what was produced, by ``topic``."""

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample as Parsed
 
 from tests.kernel.enabling import enabled
-from tests.metrics.names import APACHE, EXPORTER
+from tests.metrics.names import APACHE, BUCKETS, EXPORTER, GRAFANA_10477
 from tests.plugins.peer import Peer, peer
 from tests.plugins.watching import look
 from verniermq.client import Producer, PullConsumer, TransactionProducer, TransactionState
@@ -88,6 +88,23 @@ async def test_the_names_kinds_and_labels_are_apaches(tmp_path: Path) -> None:
             assert found.labels(shown) == labels, name
 
 
+async def test_the_ranges_of_histograms_are_apaches(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
+        await busy(broker, client)
+        await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName": "billing"}')
+        await client.sent("orders", TIMER_DELAY_SEC=3600)
+        timers = broker.host.active["schedule"].instance._timers
+        with anyio.fail_after(30):
+            while timers.not_taken_in or timers.service is None:  # noqa: ASYNC110 - it has no event of its own
+                await anyio.sleep(0.01)
+        found = await scrape(broker)
+
+    assert {name for name, (kind, _) in APACHE.items() if kind == "histogram"} <= BUCKETS.keys()
+    for name, bounds in BUCKETS.items():
+        shown = dict.fromkeys(sample.labels["le"] for sample in found.samples.get(f"{name}_bucket", []))
+        assert " ".join(shown) == f"{bounds} +Inf", name
+
+
 async def busy(broker: Broker, client: Peer) -> None:
     """Something of each kind."""
     await client.sent("orders")
@@ -118,6 +135,20 @@ async def test_the_exporters_names_are_there_on_request(tmp_path: Path) -> None:
     assert found.one("rocketmq_brokeruntime_msg_put_total_today_now", des="broker-a") >= 2.0
     assert found.one("rocketmq_brokeruntime_commitlogdir_capacity_total") > 2**30
     assert "node_id" not in found.labels("rocketmq_group_diff")
+
+
+async def test_the_dashboard_in_the_exporters_repository_finds_figures(tmp_path: Path) -> None:
+    settings = METRICS | {"plugins__metrics__names": ["exporter"]}
+    async with running_broker(tmp_path, **settings) as broker, peer(broker.address) as client:
+        await busy(broker, client)
+        await consume(client, "billing", "orders", 1)
+        broker.host.active["metrics"].instance.messages_pulled("billing", "orders", 1, 100)
+        found = await scrape(broker)
+
+    assert GRAFANA_10477 < EXPORTER
+    assert {name for name in GRAFANA_10477 if not found.samples.get(name)} == set()
+    assert found.labels("rocketmq_producer_offset") >= {"topic"}
+    assert found.labels("rocketmq_consumer_offset") >= {"group", "topic"}
 
 
 async def test_the_exporters_rates_are_of_the_last_minute(tmp_path: Path) -> None:
