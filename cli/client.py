@@ -42,7 +42,8 @@ def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         sys.exit(130)
     except ExceptionGroup as group:
         # Several queues are read at a time; what went wrong with the first one is what people should see.
-        ours, _ = group.split(VernierMQError)
+        # Who reads what is printed may stop early, as head does; click ends the command then, without a word.
+        ours, _ = group.split((VernierMQError, BrokenPipeError))
         if ours is None:
             raise
         error: Exception = ours

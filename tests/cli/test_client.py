@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import anyio
@@ -108,6 +110,20 @@ def test_tail_with_a_group_keeps_its_place_and_without_one_leaves_no_trace(place
     assert (len(first.output.splitlines()), len(second.output.splitlines())) == (4, 0)
     assert group in anyio.run(groups)
     assert "TOOLS_CONSUMER" not in anyio.run(groups)
+
+
+def test_who_reads_what_tail_prints_may_stop_early(place: Place, topic: str) -> None:
+    run(place, "send", topic, "-", stdin="a\nb\n")
+    command = [sys.executable, "-m", "verniermq.cli", "tail", topic, "--from-start", "--no-wait"]
+    process = subprocess.Popen(
+        [*command, "--namesrv", place.namesrv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+
+    assert (process.stderr.read(), process.wait(60)) == ("", 1)
+    process.stderr.close()
 
 
 def test_tail_waits_for_messages_to_come(place: Place, topic: str) -> None:
