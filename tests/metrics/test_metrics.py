@@ -300,6 +300,13 @@ async def test_timed_messages_wait_in_their_range(tmp_path: Path) -> None:
 # --- detailed, other plugins, limits --------------------------------------------------------
 
 
+async def test_it_may_be_served_where_http_serves_its_pages(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **METRICS | {"plugins__metrics__listen": ""}) as broker:
+        http = broker.host.active["http"].instance
+        assert http.address_of("/metrics") == http.address_of("/metrics/detailed") == http.address_of("/readyz")
+        assert (await scrape(broker)).one("rocketmq_broker_permission") == 6
+
+
 async def test_queues_are_shown_on_request_and_filtered(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **METRICS) as broker, peer(broker.address) as client:
         for queue in (0, 1, 1):
