@@ -52,9 +52,9 @@ logger = logging.getLogger(__name__)
 
 STEP_SECONDS: Final = 0.002
 """How long the loop is held at a time."""
-NEW_OBJECTS: Final = 10_000
-"""The first scrape makes what is kept for the next ones. The garbage collector looks through new objects in one go,
-five times as many for several milliseconds: so it is called before there are."""
+NEW_ENTRIES: Final = 2048
+"""The first scrape makes what is kept for the next ones. The garbage collector looks through new objects in one go, and
+is called after so many entries: with ten thousands of them it would take several milliseconds."""
 
 STORE_NAMES: Final = ("rocketmq_storage_", "rocketmq_timer_", "rocketmq_timing_", "rocketmq_delay_")
 """At Apache these carry where the store lies, too."""
@@ -231,16 +231,22 @@ class Plugin:
                     self._texts.pop(labels, None)
                     yield from known.emptied()
 
+        kept = self._count_kept()
         until = time.perf_counter() + STEP_SECONDS
         for _ in work():
             if time.perf_counter() > until:
                 await checkpoint()
-                if gc.get_count()[0] > NEW_OBJECTS:
+                if self._count_kept() > kept + NEW_ENTRIES:
+                    kept = self._count_kept()
                     gc.collect(1)
                     await checkpoint()
                 until = time.perf_counter() + STEP_SECONDS
         self._own.collected = time.perf_counter() - started
         return PageAnswer(pieces, CONTENT_TYPE)
+
+    def _count_kept(self) -> int:
+        """How many entries were made that live on."""
+        return self.lag.made + sum(map(len, self._texts.values()))
 
     def _family(self, metric: Metric, pieces: list[bytes]) -> Iterator[None]:
         """Write one family; what a plugin raises costs the rest of this one and no other."""

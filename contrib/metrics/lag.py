@@ -79,6 +79,8 @@ class LagTable:
         self.rows: list[Lag] = []
         self.retries: list[Lag] = []
         """Those of retry topics among them."""
+        self.made = 0
+        """How many rows there ever were."""
         self._filtered: list[Lag] = []
         self._kept: defaultdict[str, dict[str, Lag]] = defaultdict(dict)
         """By group and topic."""
@@ -115,6 +117,7 @@ class LagTable:
             row = self._kept[group].get(topic)
             if row is None:
                 row = Lag((group, "true" if topic.startswith(RETRY_PREFIX) else "false", system, topic))
+                self.made += 1
             rows.append(row)
             kept[group][topic] = row
             if here:
