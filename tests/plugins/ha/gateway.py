@@ -47,11 +47,11 @@ class Gateway:
     tokens: set[str] = attrs.field(factory=set)
     url: str = ""
     changed: anyio.Event = attrs.Factory(anyio.Event)
-    _writers: set[asyncio.StreamWriter] = attrs.field(factory=set)
+    _serving: dict[asyncio.Task[None], asyncio.StreamWriter] = attrs.field(factory=dict)
 
     def set_down(self, down: bool) -> None:
         self.down = down
-        for writer in list(self._writers):
+        for writer in list(self._serving.values()):
             writer.transport.abort()
 
     def keys(self, prefix: str = "") -> dict[str, Any]:
@@ -69,15 +69,24 @@ class Gateway:
 
     # --- serving ---------------------------------------------------------------------------
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        try:
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """The connection is noted at once: at a test's end its task may be cancelled before it has begun."""
+        task = asyncio.get_running_loop().create_task(self._serve_one(reader, writer))
+        self._serving[task] = writer
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._serving.pop(task).transport.abort()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await self._serve(reader, writer)
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            self._writers.discard(writer)
-            writer.transport.abort()
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for task in (tasks := list(self._serving)):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -211,3 +220,4 @@ async def running_gateway() -> AsyncIterator[Gateway]:
     finally:
         server.close()
         gateway.set_down(True)
+        await gateway.close()
