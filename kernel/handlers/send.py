@@ -25,7 +25,8 @@ from verniermq.kernel.maybe import Withheld, in_turn, then
 from verniermq.kernel.message import LONGEST_TAG, VALUE_END, PendingMessage, SysFlag, parse_properties
 from verniermq.kernel.names import RETRY_PREFIX, Property
 from verniermq.kernel.remoting import Command, Connection
-from verniermq.kernel.requests import SendMessage, read_send
+from verniermq.kernel.requests import SendMessage
+from verniermq.kernel.requests.send import read_send
 
 if TYPE_CHECKING:
     from verniermq.kernel.handlers.parts import BrokerParts

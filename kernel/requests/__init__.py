@@ -40,7 +40,7 @@ from verniermq.kernel.requests.consume import (
     UpdateConsumerOffset,
 )
 from verniermq.kernel.requests.request import Request, Undeclared, boolean, in_body, integer, request, text
-from verniermq.kernel.requests.send import SHORT_NAMES, SendMessage, producer_of, read_send
+from verniermq.kernel.requests.send import SHORT_NAMES, SendMessage, producer_of
 
 __all__ = [
     "ACCESS_KEY",
@@ -82,7 +82,6 @@ __all__ = [
     "json_object",
     "objects",
     "producer_of",
-    "read_send",
     "request",
     "text",
     "topic_access",
