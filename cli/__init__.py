@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from verniermq.kernel.errors import UnknownSetting, VernierMQError, nearest
+from verniermq.kernel.errors import VernierMQError, nearest
 
 GROUP: Final = "verniermq.commands"
 """The entry points that bring commands; a package that ships a plugin brings its commands the same way."""
@@ -95,11 +95,9 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except VernierMQError as error:
-            if isinstance(error, UnknownSetting):
-                from verniermq.cli.rocketmqconf import hint
+            from verniermq.cli.rocketmqconf import told
 
-                error.advice = hint(error.name) or error.advice
-            click.echo(f"verniermq: {error}", err=True)
+            click.echo(f"verniermq: {told(error)}", err=True)
             ctx.exit(2)
 
 

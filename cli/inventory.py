@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
+from verniermq.cli.rocketmqconf import told
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import Configuration, settings_of, without_secrets
 from verniermq.kernel.errors import ConfigError, PluginError
@@ -52,7 +53,7 @@ def take_inventory(configuration: Configuration) -> Inventory:
         except (PluginError, ConfigError) as error:
             if error.plugin is None or error.plugin in failed:
                 raise
-            failed[error.plugin] = str(error)
+            failed[error.plugin] = told(error)
     candidates = {name: discovery.built_in(name, BROKER_PLUGINS) for name in BROKER_PLUGINS.builtin}
     candidates |= discovery.installed(BROKER_PLUGINS.group)
     entries = [_active(host, name) for name in host.active]

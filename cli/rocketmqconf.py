@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 
 from verniermq.kernel.config.toml import toml_value
+from verniermq.kernel.errors import UnknownSetting, VernierMQError
 
 NAMES: Final = {
     "brokerClusterName": "broker.cluster",
@@ -51,13 +52,12 @@ MILLISECONDS: Final = frozenset({"transactionTimeOut", "transactionCheckInterval
 _NUMBER: Final = re.compile(r"-?\d+")
 
 
-def hint(name: str) -> str | None:
-    """What a name of RocketMQ's is called here; ``None`` for one that is none."""
-    dotted = NAMES.get(name)
-    if dotted is None:
-        return None
-    section, _, key = dotted.rpartition(".")
-    return f"RocketMQ's {name} is {key} in [{section}]"
+def told(error: VernierMQError) -> str:
+    """An error as a line; a name of RocketMQ's is told with what it is called here."""
+    if isinstance(error, UnknownSetting) and error.name in NAMES:
+        section, _, key = NAMES[error.name].rpartition(".")
+        error.advice = f"RocketMQ's {error.name} is {key} in [{section}]"
+    return str(error)
 
 
 @attrs.frozen

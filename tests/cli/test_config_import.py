@@ -49,6 +49,15 @@ def test_a_name_of_rocketmqs_gets_a_hint(tmp_path: Path, text: str, hint: str) -
     assert hint in refused.output
 
 
+def test_the_list_of_plugins_has_the_hint_too(tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text('[plugins.schedule]\nmessageDelayLevel = "1s"\n')
+
+    listed = CliRunner().invoke(main, ["plugins", "--config", str(tmp_path / "broker.toml"), "--json"])
+
+    reasons = {entry["name"]: entry["reason"] for entry in json.loads(listed.output)["entries"]}
+    assert "RocketMQ's messageDelayLevel is levels in [plugins.schedule]" in reasons["schedule"]
+
+
 def test_a_file_of_rocketmqs_is_translated(tmp_path: Path) -> None:
     conf, made = tmp_path / "broker.conf", tmp_path / "broker.toml"
     conf.write_text(CONF)
