@@ -178,11 +178,22 @@ def _with_needs(name: str) -> dict[str, None]:
     return {found: None for need in needs for found in _with_needs(need)} | {name: None}
 
 
+NEEDED: dict[str, dict[str, Any]] = {
+    "acl": {"plugins__acl__accounts": {"a": {"secret": "12345678"}}},
+    "console": {"plugins__console__listen": "127.0.0.1:0"},
+    "grpc": {"plugins__grpc__port": 0},
+    "http": {"plugins__http__listen": "127.0.0.1:0"},
+    "metrics": {"plugins__metrics__listen": "127.0.0.1:0"},
+}
+"""What a plugin needs to be told; ports above all, since somebody else on the machine may have its own one."""
+
+
 @pytest.mark.parametrize("name", BROKER_PLUGINS.builtin)
 async def test_a_built_in_plugin_registers_exactly_the_requests_that_it_declares(name: str) -> None:
     declared = discovery.load(discovery.built_in(name, BROKER_PLUGINS)).declaration
-    needed = {"acl": {"plugins__acl__accounts": {"a": {"secret": "12345678"}}}}.get(name, {})
-    async with running_broker(plugins__enable=[*_with_needs(name)], **needed) as broker:
+    enabled = [*_with_needs(name)]
+    settings = {key: value for one in enabled for key, value in NEEDED.get(one, {}).items()}
+    async with running_broker(plugins__enable=enabled, **settings) as broker:
         registries = [registry for registry in broker._registries if registry.plugin.name == name]
         registered = {code for registry in registries for code in registry.handlers}
 
