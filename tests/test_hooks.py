@@ -66,6 +66,7 @@ from verniermq.kernel.traffic import Consuming, EndedTransaction, Sending
 from verniermq.plugins.admin.status import runtime_info
 from verniermq.plugins.ha.coordinator import coordinator_for
 from verniermq.plugins.ha.metadata import table_copied
+from verniermq.plugins.http.server import other_pages
 from verniermq.plugins.namesrv.registrar import master_found
 from verniermq.plugins.pop.reader import pop_order
 from verniermq.plugins.retention import log_trimmed
@@ -283,6 +284,11 @@ class Plugin(Heard):
         return {"heard": str(len(self.heard))}
 
     @hookimpl(optionalhook=True)
+    def other_pages(self) -> Any:
+        self.note("other_pages")
+        return self.note
+
+    @hookimpl(optionalhook=True)
     def log_trimmed(self, min_offset: int) -> None:
         self.note("log_trimmed", min_offset)
 
@@ -350,14 +356,15 @@ class Life:
     answers: dict[str, Any]
 
 
-ACTIVE = ("schedule", "retry", "admin", "retention", "pop", "namesrv", "topics", "ha")
+ACTIVE = ("schedule", "retry", "admin", "retention", "pop", "namesrv", "topics", "ha", "http")
 """Those that bring hooks, what they need, and who deletes a topic."""
+LISTEN = {"plugins__http__listen": "127.0.0.1:0"}
 
 
 async def live(folder: Path) -> Life:
     clock = ManualClock()
     answers: dict[str, Any] = {}
-    async with running_broker(folder / "store", clock=clock, **enabled(*ACTIVE, x=Plugin)) as broker:
+    async with running_broker(folder / "store", clock=clock, **enabled(*ACTIVE, x=Plugin), **LISTEN) as broker:
         plugin: Plugin = broker.host.active["x"].instance
         async with peer(broker.address) as client:
             answers["send"] = await client.send("coded", b"hello")
@@ -393,7 +400,7 @@ def _change_settings(folder: Path, broker: Broker) -> None:
     file.write_text('[plugins.x]\ncolour = "blue"\n')
 
     def read() -> Any:
-        return load(file, _dotted(enabled(*ACTIVE, x=Plugin)), environ={})
+        return load(file, _dotted(enabled(*ACTIVE, x=Plugin) | LISTEN), environ={})
 
     SettingsWatcher(broker.host, broker.configuration, read).reload()
 
@@ -405,6 +412,7 @@ def _ask(broker: Broker, answers: dict[str, Any]) -> None:
     broker.host.announce(log_trimmed, 1024)
     answers["coordinator_for"] = broker.host.ask(coordinator_for, "cluster", "broker", 3.0)
     answers["runtime_info"] = {key for info in broker.host.ask_all(runtime_info) for key in info}
+    answers["other_pages"] = broker.host.ask(other_pages)
     answers["pop_order"] = broker.host.ask(pop_order, TopicConfig("orders"), GroupConfig("readers"))
     answers["group_is_ordered"] = broker.host.ask(group_is_ordered, "readers")
     answers["allocate_queues"] = broker.host.ask(hookspecs.allocate_queues, "AVG", "readers", "me", [QUEUE], ["me"])
@@ -456,6 +464,7 @@ def test_what_hooks_answer_takes_effect(life: Life) -> None:
     assert life.answers["group_is_ordered"] is True
     assert life.answers["allocate_queues"] == [QUEUE]
     assert "heard" in life.answers["runtime_info"]
+    assert callable(life.answers["other_pages"])
 
 
 def test_hooks_get_what_they_say_they_get(life: Life) -> None:

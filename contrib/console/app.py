@@ -45,7 +45,7 @@ class ConsoleApp:
         self.stopping = asyncio.Event()
         """Ends the live pages, which would go on for ever."""
 
-    def asgi(self) -> ASGIApp:
+    def asgi(self, keeps_open: bool = True) -> ASGIApp:
         routes = [Route("/static/{digest}/{file}", self._static)]
         for view in self._views:
             path = "/index" if view.path == "/" else view.path
@@ -59,7 +59,7 @@ class ConsoleApp:
         routes.append(Route("/login", posts.login, methods=["POST"]))
         routes.append(Route("/logout", posts.logout, methods=["POST"]))
         app = Starlette(routes=routes, exception_handlers={404: self._no_page})
-        return Guarded(app, listen_address(self._console.config.listen)[0], self._console.has_accounts)
+        return Guarded(app, listen_address(self._console.config.listen)[0], self._console.has_accounts, keeps_open)
 
     def _endpoint(self, view: View, answer: Callable[[View, Request, Look], Awaitable[Response]]) -> Endpoint:
         async def endpoint(request: Request) -> Response:

@@ -32,10 +32,11 @@ LONGEST_ADDRESS: Final = 4096
 class Guarded:
     """The application behind its checks."""
 
-    def __init__(self, app: ASGIApp, host: str, any_host: bool = False) -> None:
+    def __init__(self, app: ASGIApp, host: str, any_host: bool = False, keeps_open: bool = True) -> None:
         self._app = app
         self._host = host
         self._any_host = any_host
+        self._keeps_open = keeps_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,6 +49,8 @@ class Guarded:
                 for name, value in ALWAYS.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
+                if not self._keeps_open:
+                    headers["Connection"] = "close"
             await send(message)
 
         refused = self._refused(scope)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from verniermq.contrib.console.console import Console
     from verniermq.contrib.console.inquiry import BrokerPlace
     from verniermq.contrib.console.server import ConsoleServer
+    from verniermq.plugins.http.server import TakesConnection
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +28,13 @@ class Plugin:
     config: Config
     broker: Context
     server: ConsoleServer = attrs.field(init=False)
+    _config: Config = attrs.field(default=attrs.Factory(lambda self: self.config, takes_self=True), init=False)
+    """With the address where it is served, by whomever."""
 
     def setup(self, registry: Registry) -> None:
-        check(self.config)
+        if not self.config.listen:
+            self._config = attrs.evolve(self.config, listen=self._listen_of_http())
+        check(self._config)
         # Here, so that its settings can be listed where the packages that it needs are not installed.
         try:
             from verniermq.contrib.console.server import ConsoleServer
@@ -44,19 +49,37 @@ class Plugin:
     async def broker_started(self) -> None:
         self.server.bind()
         self.server.start()
-        logger.info("console is served address=http://%s", self.server.address)
+        logger.info("console is served address=http://%s", self.server.address or self._config.listen)
 
     @hookimpl
     async def broker_stopping(self) -> None:
         self.server.stop()
         await anyio.to_thread.run_sync(self.server.join)
 
+    @hookimpl(optionalhook=True)
+    def other_pages(self) -> TakesConnection | None:
+        return None if self.config.listen else self.server.take
+
+    def _listen_of_http(self) -> str:
+        """
+        Raises:
+            ConfigError: the plugin ``http`` is not active.
+        """
+        http = self.broker.hooks.active.get("http")
+        if http is None:
+            raise ConfigError(
+                "the console would be served where http serves its pages, but the plugin 'http' is not active; enable "
+                "it, or set [plugins.console] listen"
+            )
+        listen: str = http.config.listen
+        return listen
+
     def _console(self) -> Console:
         from verniermq.contrib.console.console import Console
         from verniermq.protocol.peers import Peers
 
         peers = Peers(self.broker.name_servers, tls=lambda: self.broker.outgoing_tls)
-        return Console(self.config, peers, self._own)
+        return Console(self._config, peers, self._own)
 
     def _own(self) -> BrokerPlace:
         from verniermq.contrib.console.inquiry import BrokerPlace

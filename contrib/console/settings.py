@@ -36,7 +36,7 @@ def _authentication(text: str) -> str | None:
 
 def _is_address(text: str) -> str | None:
     try:
-        listen_address(text)
+        listen_address(text or "127.0.0.1:0")
     except ValueError:
         return 'host:port, such as "127.0.0.1:8089"'
     return None
@@ -47,7 +47,9 @@ class Config:
     """``[plugins.console]``"""
 
     listen: str = setting(
-        "127.0.0.1:8089", "Where the console is served, host:port; port 0 takes a free one.", check=_is_address
+        "127.0.0.1:8089",
+        'Where the console is served, host:port; "" serves it where http serves its pages.',
+        check=_is_address,
     )
     label: str = setting("", "The name of the environment, shown on top of every page, such as production.")
     colour: str = setting("", "The colour of the label: red, amber, green, blue or grey.", check=_colour)
@@ -74,6 +76,8 @@ def check(config: Config) -> None:
     Raises:
         ConfigError: the settings do not go together.
     """
+    if not config.listen:
+        raise ConfigError("a console outside of a broker listens on an address of its own")
     host, _ = listen_address(config.listen)
     if config.authentication == "none" and not is_loopback(host):
         raise ConfigError(

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import attrs
 
 from verniermq.kernel import Context, Declaration, Page, PageAnswer, PluginError, Registry, hookimpl, setting
-from verniermq.plugins.http.server import HttpServer, as_json, listen_address
+from verniermq.plugins.http.server import HttpServer, as_json, listen_address, other_pages
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,9 @@ class Config:
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
-        api=1, config=Config, summary="Serves pages over HTTP: health, and those of other plugins.", on_failure="closed"
-    )
+        api=1, config=Config, summary="Serves pages over HTTP: health, and those of other plugins.",
+        on_failure="closed", hookspecs=(other_pages,),
+    )  # fmt: skip
     config: Config
     broker: Context
     servers: dict[str, HttpServer] = attrs.field(factory=dict, init=False)
@@ -63,7 +64,8 @@ class Plugin:
                 raise PluginError(f"page {page.path!r} is of two plugins, {first!r} and {page.plugin!r}", page.plugin)
             there[page.path] = page
         for listen, found in pages.items():
-            server = HttpServer(list(found.values()), self._failed)
+            others = self.broker.hooks.ask(other_pages) if listen == self.config.listen else None
+            server = HttpServer(list(found.values()), self._failed, others)
             try:
                 await server.start(listen)
             except (OSError, ValueError) as error:

@@ -75,6 +75,12 @@ def parse(head: bytes) -> HttpRequest:
     return HttpRequest(method, path, dict(pairs), headers.get("host", ""), keep_alive)
 
 
+def path_of(head: bytes) -> str:
+    """The path that a request asks for, whatever else is in its head; "" if there is none."""
+    parts = head.partition(b"\r\n")[0].split(b" ")
+    return unquote(parts[1].partition(b"?")[0].decode("latin-1")) if len(parts) > 1 else ""
+
+
 def encode(answer: PageAnswer, *, with_body: bool = True, keep_alive: bool = True) -> list[bytes]:
     """An answer in pieces. Nothing of it is kept by browsers and proxies, or taken for another type than it says."""
     body = [answer.body] if isinstance(answer.body, bytes) else answer.body

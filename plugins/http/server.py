@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
+import socket
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
-from verniermq.kernel import Page, PageAnswer, RequestRefused, nearest, parse_address
-from verniermq.plugins.http.protocol import LARGEST_HEAD, HttpRefused, HttpRequest, encode, parse
+from verniermq.kernel import Page, PageAnswer, RequestRefused, hookspec, nearest, parse_address
+from verniermq.plugins.http.protocol import LARGEST_HEAD, HttpRefused, HttpRequest, encode, parse, path_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +28,27 @@ WRITTEN_AT_ONCE: Final = 1 << 18
 """More of an answer is written in the next turns of the loop, even if the system takes it: copying takes time, too."""
 
 
-class HttpServer:
-    """Serves some pages on one address. ``failed`` is told of what a page raised."""
+TakesConnection: TypeAlias = Callable[[socket.socket, bytes], object]
+"""Gets the socket of a peer, which it closes in the end, and all that was read from it."""
 
-    def __init__(self, pages: Sequence[Page], failed: Callable[[Page, Exception], None]) -> None:
+
+@hookspec("question")
+def other_pages() -> TakesConnection | None:
+    """Who answers requests for what is no page, at the address where ``http`` serves its own. Asked when the broker has
+    started. What is returned gets the connection of such a request with what was read of it, and serves it from then
+    on, on any thread. Used by ``console``."""
+
+
+class HttpServer:
+    """Serves some pages on one address. ``failed`` is told of what a page raised; ``others`` gets the connections that
+    ask for anything else."""
+
+    def __init__(
+        self, pages: Sequence[Page], failed: Callable[[Page, Exception], None], others: TakesConnection | None = None
+    ) -> None:
         self._pages = {page.path: page for page in pages}
         self._failed = failed
+        self._others = others
         self._server: asyncio.Server | None = None
         self._peers: set[asyncio.Task[None]] = set()
         self._silent: dict[asyncio.Task[None], None] = {}
@@ -99,6 +116,9 @@ class HttpServer:
         try:
             async with self._awaited(peer):
                 head = await reader.readuntil(b"\r\n\r\n")
+            if self._others is not None and path_of(head) not in self._pages:
+                self._others(*await _released(head, reader, writer))
+                return False
             request = parse(head)
             answer = await self._answer(request)
         except asyncio.IncompleteReadError:
@@ -138,6 +158,17 @@ class HttpServer:
             self._failed(page, error)
             return _plain(500, f"the page failed, plugin {page.plugin}: {type(error).__name__}; see the broker's log")
         return content if isinstance(content, PageAnswer) else as_json(content)
+
+
+async def _released(
+    head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> tuple[socket.socket, bytes]:
+    """A peer's connection for somebody else, who is not touched when ours is closed, and what was read from it."""
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    reader.feed_eof()
+    received = head + await reader.read()
+    writer.transport.pause_reading()  # type: ignore[attr-defined]  # the reader may have gone on
+    return socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())), received
 
 
 def listen_address(text: str) -> tuple[str, int]:
