@@ -131,11 +131,9 @@ def show_plugins(names: str, size: int, seconds: float, rounds: int, console: Co
             lambda: broker_process(None, large, f"--set=plugins.enable=[{enabled}]", *listen),
             SHAPES, lambda connections: frames(connections, size, False), seconds=seconds, rounds=rounds,
         )  # fmt: skip
-    table = Table("connections", "CPU of a send, µs", f"with {names}", "ratio", "rounds", title="plugins")
+    table = Table("connections", "CPU of a send, µs", f"with {names}", "ratio", "is from", title="plugins")
     for shape in results:
-        table.add_row(
-            shape.name, f"{shape.one.cost:.2f}", f"{shape.other.cost:.2f}", f"{shape.ratio:.3f}", shape.spread
-        )
+        table.add_row(shape.name, f"{shape.one.cost:.2f}", f"{shape.other.cost:.2f}", f"{shape.ratio:.3f}", shape.range)
     console.print(table)
 
 
@@ -148,12 +146,12 @@ def show_commits(against: Path, pure: bool, size: int, seconds: float, rounds: i
             lambda: running(Sources(against), large), lambda: running(here, large),
             SHAPES, lambda connections: frames(connections, size, False), seconds=seconds, rounds=rounds,
         )  # fmt: skip
-    table = Table("connections", "before, messages/s", "now", "ratio", "before, µs of CPU", "now", "ratio", "rounds")
+    table = Table("connections", "before, messages/s", "now", "ratio", "before, µs of CPU", "now", "ratio", "is from")
     for shape in results:
         before, now = shape.one, shape.other
         table.add_row(
             shape.name, f"{before.rate:,.0f}", f"{now.rate:,.0f}", f"{now.rate / before.rate:.2f}",
-            f"{before.cost:.2f}", f"{now.cost:.2f}", f"{shape.ratio:.3f}", shape.spread,
+            f"{before.cost:.2f}", f"{now.cost:.2f}", f"{shape.ratio:.3f}", shape.range,
         )  # fmt: skip
     console.print(table)
 
@@ -164,24 +162,25 @@ def _statm(pid: int) -> list[str]:
 
 @click.command(help=__doc__)
 @click.option("--size", default=300, show_default=True, help="Bytes of a message's body.")
-@click.option("--seconds", default=2.0, show_default=True, help="How long each measurement takes.")
-@click.option("--rounds", default=3, show_default=True, help="How often; the middle one counts.")
+@click.option("--seconds", type=float, help="How long each measurement takes.  [default: 2, in turns 0.4]")
+@click.option("--rounds", type=int, help="How often; the middle one counts.  [default: 3, in turns 24]")
 @click.option("--binary", is_flag=True, help="Binary headers instead of JSON.")
 @click.option("--scale", "with_scale", is_flag=True, help="Also with 10,000 topics and 2,000 idle connections.")
 @click.option("--enable", "plugins", metavar="NAMES", help="Only what these plugins cost, such as http,metrics.")
 @click.option("--against", type=click.Path(exists=True, path_type=Path), help="The sources of another commit.")
 @click.option("--pure", is_flag=True, help="With --against: ours without what is compiled.")
 def main(
-    size: int, seconds: float, rounds: int, binary: bool, with_scale: bool, plugins: str | None, against: Path | None,
-    pure: bool,
+    size: int, seconds: float | None, rounds: int | None, binary: bool, with_scale: bool, plugins: str | None,
+    against: Path | None, pure: bool,
 ) -> None:  # fmt: skip
     console = Console()
     if against is not None:
-        show_commits(against, pure, size, seconds, rounds, console)
+        show_commits(against, pure, size, seconds or 0.4, rounds or 24, console)
         return
     if plugins:
-        show_plugins(plugins, size, seconds, rounds, console)
+        show_plugins(plugins, size, seconds or 0.4, rounds or 24, console)
         return
+    seconds, rounds = seconds or 2.0, rounds or 3
     with broker_process(None, "--set=store.segment_size=1GiB") as process:
         answer = anyio.run(first_answer, process.broker, size, binary)
         with echo_server(answer) as echo, console.status("measuring"):
