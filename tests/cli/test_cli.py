@@ -45,6 +45,10 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
     assert (ROOT / "docs" / "commands.md").read_text() == page
 
 
+FREE_PORTS = "[broker]\nport = 0\n[plugins.namesrv]\nport = 0\n"
+"""Ports are tried before plugins are looked for."""
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -52,8 +56,11 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
         ("[broker]\nport = 'x'\n", '[broker] port = "x": expected a whole number from 0 to 65535'),
         ("[store]\nflush = 'fast'\n", '[store] flush = "fast" is not one of "async", "sync"'),
         ("[store]\nsegment_size = '1XiB'\n", "segment_size"),
-        ("[plugins.filter]\nmax_tag = 1\n", "[plugins.filter] has no setting 'max_tag'; did you mean 'max_tags'?"),
-        ("[plugins]\nenable = ['schedul']\n", "'schedul'"),
+        (
+            FREE_PORTS + "[plugins.filter]\nmax_tag = 1\n",
+            "[plugins.filter] has no setting 'max_tag'; did you mean 'max_tags'?",
+        ),
+        (FREE_PORTS + "[plugins]\nenable = ['default', 'schedul']\n", "'schedul'"),
         ("[broker\n", "line 1"),
     ],
 )
