@@ -14,8 +14,10 @@ from playwright.async_api import Browser, Page
 from tests.console.looking import path_of
 from tests.console.scene import populate
 from tests.console.test_command import console_process
+from tests.console.test_mounted import MOUNTED
 from tests.metrics.test_metrics import consume
 from tests.plugins.peer import peer
+from tests.plugins.watching import address_of as page_address
 from verniermq.client import PullConsumer
 from verniermq.contrib.console.pages import VIEWS
 from verniermq.kernel import Broker, MessageQueue
@@ -83,6 +85,20 @@ async def test_lag_is_seen_to_change(browser: Browser, tmp_path: Path) -> None:
         await here.tells("#live", "live")
         await client.sent("orders", b"it came while somebody looked", queue=1)
         await here.tells("tbody tr", "it came while somebody looked")
+    assert here.wrong == []
+
+
+async def test_it_is_the_same_where_http_serves_its_pages(browser: Browser, tmp_path: Path) -> None:
+    async with shop(tmp_path, **MOUNTED) as broker, tab(browser, page_address(broker, "/readyz")) as here:
+        for path in PAGES:
+            await here.open(path)
+            assert await here.page.locator("h1").count() == 1, path
+        await here.open("/groups/billing")
+        await here.tells(".figure", "16 messages")
+        async with peer(broker.address) as client:
+            for queue in range(4):
+                await consume(client, "billing", "orders", 15, queue)
+        await here.tells(".figure", "0 messages")
     assert here.wrong == []
 
 
