@@ -23,7 +23,7 @@ import anyio
 import anyio.to_thread
 import click
 import uvloop
-from chain import PER_SPAN, Nowhere, batches, singles, stored
+from chain import PER_SPAN, Nowhere, batches, single, singles, stored
 from send import quiet, send_request
 from sidebyside.machine import cpu_seconds
 
@@ -49,7 +49,16 @@ def options(port: int, names: str) -> list[str]:
     return [enabled, f"--set=plugins.metrics.names=[{wanted}]", *listen]
 
 
-async def costs_of_a_message(make: Callable[[int], bytes], spans: int) -> tuple[list[float], list[float]]:
+def alone(size: int) -> Callable[[int], list[bytes]]:
+    """Single messages, each in a chunk of its own, as of producers that wait."""
+    return lambda start: [single(start + number, size) for number in range(PER_SPAN)]
+
+
+def together(make: Callable[[int], bytes]) -> Callable[[int], list[bytes]]:
+    return lambda start: [make(start)]
+
+
+async def costs_of_a_message(make: Callable[[int], list[bytes]], spans: int) -> tuple[list[float], list[float]]:
     """Microseconds of CPU without and with the plugin, sorted; no sockets, both in turns in this process."""
     with tempfile.TemporaryDirectory() as folder:
         plain = {
@@ -65,13 +74,14 @@ async def costs_of_a_message(make: Callable[[int], bytes], spans: int) -> tuple[
                 connection = broker.server._make_connection()
                 connection.connection_made(Nowhere())  # type: ignore[arg-type]
                 for span in range(WARM_UP):  # the more requests of a kind came, the fewer are timed
-                    connection.data_received(make(span * PER_SPAN))
+                    for data in make(span * PER_SPAN):
+                        connection.data_received(data)
                     await asyncio.sleep(0.01)
                 sides.append((broker, connection, []))
             gc.collect()
             gc.disable()
             for start in range(0, spans, SPANS_GATHERED):
-                chunks = [make(span * PER_SPAN) for span in range(start, start + SPANS_GATHERED)]
+                chunks = [data for span in range(start, start + SPANS_GATHERED) for data in make(span * PER_SPAN)]
                 for broker, connection, found in sides if start // SPANS_GATHERED % 2 else sides[::-1]:
                     before = stored(broker)
                     began = time.thread_time_ns()
@@ -169,7 +179,12 @@ def scrape(port: int) -> bytes:
 @click.option("--scrapes", "count", default=9, show_default=True, help="How often it is scraped.")
 @click.option("--names", default="apache,verniermq", show_default=True, help="Whose names are scraped.")
 def main(spans: int, count: int, names: str) -> None:
-    for kind, make in (("single", singles(300)), ("batch of 32", batches(300))) if spans else ():
+    kinds = {
+        "single, alone in its chunk": alone(300),
+        "single": together(singles(300)),
+        "batch of 32": together(batches(300)),
+    }
+    for kind, make in kinds.items() if spans else ():
         without, within = uvloop.run(costs_of_a_message(make, spans))
         click.echo(f"{kind}, 300 bytes, µs of CPU a message, without and with the plugin:")
         for word, share in (("least", 0.0), ("fifth", 0.2), ("middle", 0.5)):
