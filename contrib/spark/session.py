@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ from verniermq.contrib.spark.bundle import write_bundle
 from verniermq.contrib.spark.errors import SparkError
 from verniermq.contrib.spark.java import use_java
 from verniermq.contrib.spark.python import local_python
-from verniermq.contrib.spark.shims import own_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,24 +34,6 @@ JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_che
 """Arrow in Java checks every single access, and Spark has tested for nulls already. Our batches come from Arrow."""
 
 
-SOCKET_NAME = len("/.00000000-0000-0000-0000-000000000000.sock")
-MOST_OF_A_SOCKET = 104
-"""Bytes that a socket's path may have where the fewest are allowed."""
-
-
-def socket_settings(folder: Path) -> dict[str, str]:
-    """Settings that have Spark and its Pythons on one machine talk through Unix sockets: rows cost less than by TCP.
-
-    Spark asks for no secret there: nobody else may get into the folder.
-    """
-    if not hasattr(socket, "AF_UNIX") or len(os.fsencode(folder)) + SOCKET_NAME > MOST_OF_A_SOCKET:
-        return {}
-    return {
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": str(folder),
-    }
-
-
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, name: str = "verniermq") -> SparkSession:
     """Start Spark, or take the session that runs already, and register the source.
 
@@ -73,19 +53,17 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, na
         raise NoSpark(error) from error
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     bundle: Path | None = None
-    defaults = dict(DEFAULTS)
     if where.startswith("local"):
         # On one machine the workers are this Python, and nothing has to be reached from outside.
         os.environ.setdefault("PYSPARK_PYTHON", local_python())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        defaults |= socket_settings(own_folder())
     else:
         # Spark's own Python processes on this machine find the package through the environment.
         bundle = Path(tempfile.mkdtemp(prefix="verniermq-")) / "verniermq.zip"
         write_bundle(bundle)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(bundle), os.environ.get("PYTHONPATH"))))
     builder = SparkSession.builder.appName(name).master(where)
-    settings = {**defaults, **(conf or {})}
+    settings = {**DEFAULTS, **(conf or {})}
     for side in ("driver", "executor"):
         name_of = f"spark.{side}.extraJavaOptions"
         settings[name_of] = f"{JAVA_OPTIONS} {settings.get(name_of, '')}".strip()

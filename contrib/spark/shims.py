@@ -35,7 +35,7 @@ def write_script(what: str, place: str, text: str, environ: Mapping[str, str], s
             return script
     except (OSError, RuntimeError):  # a folder that takes no files, or a user without a home
         pass
-    script = own_folder() / path
+    script = _own_folder() / path
     if not _is_written(script, text):
         raise PermissionError(f"nothing may be run from {script.parent}")
     return script
@@ -47,8 +47,7 @@ def _cache(environ: Mapping[str, str]) -> Path:
 
 
 @cache
-def own_folder() -> Path:
-    """A folder for this process alone, which goes with it."""
+def _own_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="verniermq-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
