@@ -53,6 +53,8 @@ class Rate:
     """A second."""
     cpu: dict[str, float]
     """Microseconds a row, of each kind of process."""
+    each: tuple[float, ...] = ()
+    """The rates of all rounds, of which this is the middle one."""
 
 
 @attrs.frozen
@@ -72,7 +74,7 @@ class Clock:
                 rate = self._once(work)
                 if turn >= self.warm:
                     found[name].append(rate)
-        return {name: sorted(some, key=lambda rate: rate.rows)[len(some) // 2] for name, some in found.items()}
+        return {name: _middle(some) for name, some in found.items()}
 
     def _once(self, work: Callable[[], None]) -> Rate:
         before, started = cpu_seconds(self.java, self.broker), time.perf_counter()
@@ -80,3 +82,8 @@ class Clock:
         seconds, after = time.perf_counter() - started, cpu_seconds(self.java, self.broker)
         cpu = {name: used(before[name], after[name]) * 1e6 / self.rows for name in after}
         return Rate(self.rows / seconds, cpu)
+
+
+def _middle(some: list[Rate]) -> Rate:
+    by_rows = sorted(some, key=lambda rate: rate.rows)
+    return attrs.evolve(by_rows[len(some) // 2], each=tuple(round(rate.rows) for rate in some))

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 WITH_PLUGIN = '--set=plugins.enable=["default", "spark"]'
-CONF = {"spark.driver.memory": "2g"}
+CONF = {"spark.driver.memory": "2g", "spark.python.unix.domain.socket.enabled": "true"}
 PARTS = ("read", "export", "start", "send")
 ROWS, ROUNDS, WARM = 1_000_000, 3, 5
 SMALL_ROWS, SMALL_BODY = 200_000, 100

@@ -48,7 +48,8 @@ class Figures:
 
     def rate(self, part: str, what: str, rate: Rate, ratio: float) -> None:
         cpu = {who: round(us, 3) for who, us in rate.cpu.items()}
-        self.note(part, what, rows_per_second=round(rate.rows), ratio=round(ratio, 3), cpu_us_per_row=cpu)
+        rows = round(rate.rows)
+        self.note(part, what, rows_per_second=rows, ratio=round(ratio, 3), each=rate.each, cpu_us_per_row=cpu)
 
     def write(self, *, whole: bool) -> Path:
         """Beside other results, or among those of partial runs, which are not kept."""
