@@ -140,8 +140,8 @@ class SinkRows:
         found = False
         for part in parts:
             if isinstance(part, Run):
-                # A batch of the sink is a run of its own, and all its messages are rows.
-                if _MARK in part.texts[0]:
+                # A batch of the sink is a run of its own; one that a slave was sent may have others beside rows.
+                if any(_MARK in rest for rest in part.rests):
                     for text in part.texts:
                         self._add(parse_properties(text[2:].decode()), part.topic)
                     found = True

@@ -22,11 +22,17 @@ from verniermq.kernel.dispatch.dispatcher import Dispatcher
 from verniermq.kernel.dispatch.run import Part, Run
 from verniermq.kernel.errors import CorruptRecord, NotACopy
 from verniermq.kernel.message import parse_properties, tags_code
-from verniermq.kernel.names import Property
+from verniermq.kernel.names import Property, is_system_topic
 from verniermq.kernel.store.recovery import event_of
 
 KEPT: Final = 4096
 """Texts of properties whose tags code is remembered; most have fewer than 512 bytes."""
+
+MARKS: Final = frozenset(value for name, value in vars(Property).items() if name.isupper()) - {
+    Property.TAGS, Property.WAIT, Property.REGION, Property.TRACE_SWITCH, Property.CLUSTER, Property.SHARDING_KEY,
+    Property.INSTANCE_ID,
+}  # fmt: skip
+"""A message with one of these is an event of its own, and in no run, at its master as well: listeners rely on it."""
 
 
 class Copy:
@@ -40,7 +46,7 @@ class Copy:
         self._log = log
         self._dispatcher = dispatcher
         self._on_first = on_first
-        self._codes: dict[bytes, int] = {}
+        self._codes: dict[bytes, int | None] = {}
 
     def append(self, offset: int, data: bytes | memoryview) -> None:
         """
@@ -142,18 +148,22 @@ class Copy:
         ]  # fmt: skip
 
     def _plain_topic(self, name: bytes) -> str | None:
-        """A topic whose tags codes are hashes of tags."""
+        """A topic of users, whose tags codes are hashes of tags."""
         topic = name.decode()
-        return None if topic in self._dispatcher.tags_coders else topic
+        is_plain = (
+            not is_system_topic(topic) and not topic.startswith("%") and topic not in self._dispatcher.tags_coders
+        )
+        return topic if is_plain else None
 
-    def _tags_code(self, text: bytes) -> int:
-        """By properties without keys, of which hardly two differ."""
-        code = self._codes.get(text)
-        if code is None:
+    def _tags_code(self, text: bytes) -> int | None:
+        """By properties without keys, of which hardly two differ; ``None`` if one means something to plugins."""
+        if text not in self._codes:
             if len(self._codes) >= KEPT:
                 self._codes.clear()
-            code = self._codes[text] = tags_code(parse_properties(text.decode()).get(Property.TAGS))
-        return code
+            properties = parse_properties(text.decode())
+            is_plain = MARKS.isdisjoint(properties)
+            self._codes[text] = tags_code(properties.get(Property.TAGS)) if is_plain else None
+        return self._codes[text]
 
     @property
     def end(self) -> int:

@@ -166,6 +166,18 @@ def test_records_of_one_queue_and_time_are_one_run_though_others_lie_between_the
 
 
 @needs_compiled
+@pytest.mark.parametrize("mark", [b"REAL_TOPIC\x01T2\x02", b"DELAY\x013\x02", b"TRAN_MSG\x01true\x02"])
+@pytest.mark.parametrize("topic", ["T1", "%RETRY%readers", "rmq_sys_wheel_timer"])
+def test_what_means_something_to_plugins_is_in_no_run(mark: bytes, topic: str) -> None:
+    marked = [made._replace(text=made.text + mark if made.queue_id == 1 else made.text, topic=topic) for made in PLAIN]
+
+    found, runs = copied(log_of(marked), 1 << 20)
+
+    assert runs == (20 if topic == "T1" else 0)  # a marked one ends all runs
+    assert found == in_python(log_of(marked), 1 << 20)
+
+
+@needs_compiled
 def test_a_limit_holds_back_runs_that_lie_between_each_other() -> None:
     log = log_of(PLAIN)
 

@@ -22,7 +22,7 @@ from verniermq.contrib.spark.sinkrows import (
     format_rows,
     parse_rows,
 )
-from verniermq.kernel import Command, InvalidParameter, RequestCode, ResponseCode, decode_records
+from verniermq.kernel import Command, InvalidParameter, RequestCode, ResponseCode, Run, decode_records
 
 pytestmark = pytest.mark.anyio
 
@@ -168,6 +168,21 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(rows) == MOST_TASKS
     assert 1 not in rows.of(SinkTask("stream", 9, 0, "orders"))
     assert 1 in rows.of(SinkTask(f"job-{MOST_TASKS}", 0, 0, "orders"))
+
+
+def test_rows_behind_other_messages_of_a_run_count() -> None:
+    texts = [f"a\x01b\x02{row}UNIQ_KEY\x01U\x02".encode() for row in ("", f"{ROW_PROPERTY}\x01q/0/0/5\x02")]
+    run = Run(
+        "orders", 0, 0, [0, 100], [100, 100], [0, 0], [b"U", b"U"], [b"", b""],
+        [len(text).to_bytes(2, "big") + text for text in texts], [text[:-11] for text in texts], head_size=90,
+        store_timestamp=1, store_host=bytes(8), sys_flag=0, born_timestamps=[1, 1], reconsume_times=0,
+    )  # fmt: skip
+    rows = SinkRows()
+
+    assert rows.note([run])
+
+    assert 5 in rows.of(SinkTask("q", 0, 0, "orders"))
+    assert len(rows) == 1
 
 
 def test_other_people_s_properties_of_that_name_are_passed_over() -> None:
