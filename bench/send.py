@@ -163,7 +163,7 @@ def _statm(pid: int) -> list[str]:
 @click.command(help=__doc__)
 @click.option("--size", default=300, show_default=True, help="Bytes of a message's body.")
 @click.option("--seconds", type=float, help="How long each measurement takes.  [default: 2, in turns 0.4]")
-@click.option("--rounds", type=int, help="How often; the middle one counts.  [default: 3, in turns 24]")
+@click.option("--rounds", type=int, help="How often; the middle one counts.  [default: 3, in turns 16]")
 @click.option("--binary", is_flag=True, help="Binary headers instead of JSON.")
 @click.option("--scale", "with_scale", is_flag=True, help="Also with 10,000 topics and 2,000 idle connections.")
 @click.option("--enable", "plugins", metavar="NAMES", help="Only what these plugins cost, such as http,metrics.")
@@ -175,10 +175,10 @@ def main(
 ) -> None:  # fmt: skip
     console = Console()
     if against is not None:
-        show_commits(against, pure, size, seconds or 0.4, rounds or 24, console)
+        show_commits(against, pure, size, seconds or 0.4, rounds or 16, console)
         return
     if plugins:
-        show_plugins(plugins, size, seconds or 0.4, rounds or 24, console)
+        show_plugins(plugins, size, seconds or 0.4, rounds or 16, console)
         return
     seconds, rounds = seconds or 2.0, rounds or 3
     with broker_process(None, "--set=store.segment_size=1GiB") as process:
