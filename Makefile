@@ -100,7 +100,7 @@ campaign: $(DEV) ## Kill, fill, damage and attack brokers (MINUTES=10 KINDS=kill
 repeats: $(DEV) ## Run the tests that use threads, processes or clocks 100 times (MINUTES=60 ONLY=tests/client)
 	@nice -n 19 $(BIN)/python -m tests.repeats --minutes $(MINUTES) $(ONLY:%=--only %)
 
-# 2 messages, 2 terms and no power cut are 83,084 worlds; 3 and 3 are 2,755,537, which takes 10 minutes and 1.4 GB. docs/replication.md lists all.
+# 2 messages, 2 terms and no power cut are 83,084 worlds; 3 and 3 are 2,755,537, which takes 10 minutes and about 1 GB. docs/replication.md lists all.
 explore: $(DEV) ## Look at every world of the rules of replication (MESSAGES=2 TERMS=2 CUTS=0 MORE="--synchronous --hand-overs")
 	@$(BIN)/python -m tests.plugins.ha.explore --messages $(or $(MESSAGES),2) --terms $(or $(TERMS),2) --power-cuts $(or $(CUTS),0) $(MORE)
 
