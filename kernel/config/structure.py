@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import attrs
 
@@ -184,6 +184,7 @@ def _single(kind: Any, setting: Setting, raw: object) -> object:
         if kind is Duration and (isinstance(raw, str) or number):
             seconds = parse_duration(raw) if isinstance(raw, str) else float(raw)  # type: ignore[arg-type]
             if math.isfinite(seconds) and seconds >= 0:
+                _say_the_unit(setting, raw, seconds)
                 return seconds
         if kind is float and number and not math.isnan(raw):  # type: ignore[arg-type]
             return float(raw)  # type: ignore[arg-type]
@@ -196,6 +197,35 @@ def _single(kind: Any, setting: Setting, raw: object) -> object:
     if isinstance(kind, type) and kind not in (int, float) and isinstance(raw, kind):
         return raw
     raise _Misfit(f": expected {described(kind, setting)}{_as_list(kind, setting, raw)}")
+
+
+UNLIKELY: Final = 100
+"""A number without a unit that is so many times the default was hardly meant in seconds."""
+LONG: Final = 3600.0
+"""Defaults from here on are thought of in hours."""
+
+
+def _say_the_unit(setting: Setting, raw: object, seconds: float) -> None:
+    """RocketMQ's settings are milliseconds, ``flushIntervalCommitLog=500``, or hours, ``fileReservedTime=72``.
+
+    Raises:
+        _Misfit: it looks like one of those, and has no unit.
+    """
+    default = setting.default
+    if not isinstance(default, float | int) or default <= 0 or seconds == 0:
+        return
+    number = f"{raw}".strip()
+    if not number.replace(".", "", 1).isdigit():
+        return  # it has its unit
+    if seconds >= UNLIKELY * default:
+        perhaps = [f"{number}ms"]
+    elif default >= LONG and seconds <= default / UNLIKELY and seconds.is_integer():
+        perhaps = [f"{number}h", f"{number}d"]
+    else:
+        return
+    meant = [text for text in (*perhaps, f"{number}s") if setting.in_range(parse_duration(text))]
+    if meant:
+        raise _Misfit(f": a number alone is seconds; say which you mean: {' or '.join(map(toml_value, meant))}")
 
 
 def _as_list(kind: Any, setting: Setting, raw: object) -> str:

@@ -8,6 +8,8 @@ size       B; KiB MiB GiB TiB or K M G T (powers of 1024);        bytes
 duration   ms s m h d, alone or largest first: ``1d12h``          seconds
 =========  =====================================================  =======================
 
+A setting refuses a number without a unit that is 100 times its default or more (``structure.py``).
+
 Sums are exact and rounded once, so what is formatted parses back to the same value.
 """
 

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verniermq.kernel.config import Duration, Size, setting, settings_of, structure
+from verniermq.kernel.config.schema import StoreSettings
 from verniermq.kernel.config.text import PlainText
 from verniermq.kernel.errors import ConfigError
+from verniermq.plugins.retention.rules import Config as RetentionSettings
 
 
 class Colour(enum.Enum):
@@ -127,6 +129,21 @@ def test_each_kind_is_read() -> None:
     assert isinstance(made.ratio, float)
 
 
+def test_a_number_without_a_unit_that_looks_like_rocketmqs_is_refused_with_both_readings() -> None:
+    def refused(cls: type, where: str, **table: object) -> str:
+        with pytest.raises(ConfigError) as caught:
+            structure(cls, table, where)
+        return str(caught.value)
+
+    assert refused(StoreSettings, "store", flush_interval=500) == (
+        'broker.toml: [store] flush_interval = 500: a number alone is seconds; say which you mean: "500ms" or "500s"'
+    )
+    assert refused(StoreSettings, "store", flush_timeout=5000).endswith('mean: "5000ms"'), "5000s is too long anyway"
+    assert refused(RetentionSettings, "plugins.retention", max_age=72).endswith('mean: "72h" or "72d" or "72s"')
+    assert structure(StoreSettings, {"flush_interval": "500s"}, "store").flush_interval == 500
+    assert structure(RetentionSettings, {"max_age": 0}, "plugins.retention").max_age == 0
+
+
 def test_bare_numbers_are_bytes_and_seconds() -> None:
     made = read(size=2048, wait=2)
     assert (made.size, made.wait) == (2048, 2.0)
@@ -154,6 +171,11 @@ def test_bare_numbers_are_bytes_and_seconds() -> None:
         ({"size": 2048.0}, 'size = 2048.0: expected a size such as "4MiB" from 1KiB to 1MiB'),
         ({"wait": "0s"}, 'wait = "0s": expected a duration such as "500ms" or "1h30m" of at least 1ms'),
         ({"wait": float("inf")}, 'wait = inf: expected a duration such as "500ms" or "1h30m" of at least 1ms'),
+        ({"wait": 500}, 'wait = 500: a number alone is seconds; say which you mean: "500ms" or "500s"'),
+        (
+            {"wait": PlainText("5000")},
+            'wait = "5000": a number alone is seconds; say which you mean: "5000ms" or "5000s"',
+        ),
         ({"maybe": 6}, "maybe = 6: expected a whole number of at most 5"),
         (
             {"either": []},
