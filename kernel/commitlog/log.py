@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from mmap import mmap
 from pathlib import Path
@@ -46,6 +48,9 @@ AHEAD = 4 << 20
 LARGE_PIECE = 64 << 10
 """So much is written by a call, which copies whole pages at once: a store into the map meets each page by itself, has
 the system fill it with zeros first, and takes three times as long."""
+
+SAY_SECONDS = 10.0
+"""After a line about a log that cannot grow, the next one comes no sooner."""
 
 KEPT_IN_MEMORY = 32 << 20
 """So much of the log's end stays mapped: what consumers read that keep up."""
@@ -85,6 +90,9 @@ class CommitLog:
         """Whether what was appended last was, so that no pages need be fetched for the next."""
         self._stained = False
         """Whether an append that failed may have left something behind the end."""
+        self._is_stuck = False
+        """Whether it was said that the log cannot grow."""
+        self._said_at = -math.inf
         self.came_ahead: Callable[[], None] | None = None
         """Called now and then when the log has grown: time to call :meth:`get_ready` in a thread."""
         self._ready = 0
@@ -179,6 +187,8 @@ class CommitLog:
         # A disk that is nearly full is looked at before each append.
         ahead = 0 if self._by_call and active.in_place else AHEAD
         self.room = self.base + min(position + size + ahead, active.reserved, self.segment_size - BLANK_SIZE)
+        if not self._by_call:
+            self._grows()
         if self.came_ahead is not None:
             self.came_ahead()
         return self.end
@@ -195,7 +205,17 @@ class CommitLog:
 
     def _cannot_grow(self, error: OSError) -> StoreNotWritable:
         cure = "free some disk space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "look after the disk"
-        return StoreNotWritable(f"the commit log cannot grow in {self.directory}: {error.strerror or error}; {cure}")
+        why = f"the commit log cannot grow in {self.directory}: {error.strerror or error}; {cure}"
+        # On a disk that is nearly full a small message may pass between large ones that do not.
+        if not self._is_stuck and time.monotonic() - self._said_at > SAY_SECONDS:
+            self._is_stuck, self._said_at = True, time.monotonic()
+            logger.error("no messages are taken any more: %s", why)
+        return StoreNotWritable(why)
+
+    def _grows(self) -> None:
+        if self._is_stuck:
+            self._is_stuck = False
+            logger.warning("taking messages again: the commit log in %s can grow", self.directory)
 
     def write(self, records: bytes) -> None:
         """Put records at the end; :meth:`make_room` has seen to their room.
@@ -218,6 +238,7 @@ class CommitLog:
                 self._write_by_call(first, start)
             except OSError as error:
                 raise self._cannot_grow(error) from error
+            self._grows()
         self.end = self.base + stop
 
     def _write_by_call(self, data: bytes | memoryview, position: int) -> None:
@@ -253,6 +274,7 @@ class CommitLog:
                 self.buffer[position:stop] = data
         except OSError as error:
             raise self._cannot_grow(error) from error
+        self._grows()
         if stop == self.segment_size:
             following = self.prepare_next()
             self._activate(following, following.start)

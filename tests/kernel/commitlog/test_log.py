@@ -283,6 +283,34 @@ def test_where_a_store_could_kill_a_call_writes_and_what_failed_leaves_no_trace(
     log.close()
 
 
+def test_a_full_disk_is_one_line_and_room_on_it_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(mapped, "writes_in_place", lambda descriptor: False)
+    log = CommitLog(tmp_path, SIZE)
+    log.load()
+    log.open_at(0)
+    put(log, b"a" * 100)
+    assert not caplog.records
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            fails_after(patch, 10)
+            for _ in range(5):
+                with pytest.raises(StoreNotWritable):
+                    put(log, b"b" * 100)
+        for _ in range(5):
+            put(log, b"c" * 10)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        f"no messages are taken any more: the commit log cannot grow in {tmp_path}: No space left on device; "
+        "free some disk space",
+        f"taking messages again: the commit log in {tmp_path} can grow",
+    ], "a second pair within a few seconds is left out"
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    log.close()
+
+
 def test_a_segment_that_cannot_be_ended_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = CommitLog(tmp_path, SIZE)
     log.load()
