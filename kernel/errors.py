@@ -244,11 +244,19 @@ class CannotOpenStore(StoreError):
     """The disk refused something that a start needs."""
 
     def __init__(self, path: Path, cause: OSError) -> None:
+        self.path = path
+        if isinstance(cause, FileExistsError | NotADirectoryError):
+            wanted = Path(cause.filename or path)
+            found = next((place for place in (wanted, *wanted.parents) if place.exists()), wanted)
+            if not found.is_dir():
+                super().__init__(
+                    f"the store {path} cannot be opened: {found} is not a folder; move it away, or set [store] path"
+                )
+                return
         where = "" if cause.filename in (None, str(path)) else f" ({cause.filename})"
         no_room = cause.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = "; free some disk space, and start again: nothing is lost" if no_room else ""
         super().__init__(f"the store {path} cannot be opened: {cause.strerror or cause}{where}{advice}")
-        self.path = path
 
 
 class SegmentSizeMismatch(StoreError):

@@ -151,13 +151,32 @@ def load(candidate: PluginCandidate, attribute: str = "Plugin") -> Found:
     except PluginError:
         raise
     except Exception as error:  # whatever a stranger's module raises on import, we say whose it was
-        raise PluginError(f"{where} cannot be imported: {type(error).__name__}: {error}", candidate.name) from error
+        raise PluginError(
+            f"{where} cannot be imported: {type(error).__name__}: {error}{_place(error, candidate)}", candidate.name
+        ) from error
     try:
         declaration = declaration_of(plugin_class, where)
     except PluginError as error:
         error.plugin = candidate.name
         raise
     return Found(candidate._replace(version=candidate.version or declaration.version), plugin_class, declaration)
+
+
+def _place(error: Exception, candidate: PluginCandidate) -> str:
+    """The innermost line of the plugin's own that the error passed."""
+    own = _module_of_file(candidate) if candidate.target.endswith(".py") else candidate.target.partition(":")[0]
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if f"{frame.f_globals.get('__name__')}.".startswith(f"{own}."):
+            place = f" ({frame.f_code.co_filename}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return place
+
+
+def _module_of_file(candidate: PluginCandidate) -> str:
+    """A name of its own, so that rules.py of one broker is not mistaken for somebody's module `rules`."""
+    return f"verniermq_plugin_file_{candidate.name}"
 
 
 def _import_target(target: str) -> Any:
@@ -175,8 +194,7 @@ def _import_file(candidate: PluginCandidate, attribute: str) -> Any:
         raise PluginError(f"plugin {candidate.name!r}: there is no file {path}", candidate.name)
     if (how := open_to_anybody(path)) is not None:
         raise PluginError(f"plugin {candidate.name!r} is not run: {how}", candidate.name)
-    # A name of its own, so that rules.py of one broker is not mistaken for somebody's module `rules`.
-    module_name = f"verniermq_plugin_file_{candidate.name}"
+    module_name = _module_of_file(candidate)
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None  # it ends in .py
     assert spec.loader is not None

@@ -172,6 +172,15 @@ def test_a_module_that_raises_on_import_is_named(tmp_path: Path) -> None:
     assert raised.value.plugin == "broken"
 
 
+def test_the_line_of_the_file_that_raises_on_import_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "boom.py"
+    path.write_text("import json\n\ndef settings():\n    return json.loads('x')\n\nsettings()\n")
+
+    with pytest.raises(PluginError) as raised:
+        loaded(plugins__enable=[str(path)])
+    assert str(raised.value).endswith(f"({path}:4)"), "not a line of json"
+
+
 def test_a_plugin_for_another_api_is_refused(tmp_path: Path) -> None:
     path = write_module(tmp_path, "ahead", api=2)
 

@@ -233,6 +233,19 @@ def test_a_start_that_finds_no_room_is_refused_with_what_to_do_and_changes_nothi
     again.close()
 
 
+@pytest.mark.parametrize("inside", [".", "store"])
+def test_a_store_whose_place_is_a_file_says_which(tmp_path: Path, inside: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+
+    with pytest.raises(CannotOpenStore) as refused:
+        open_store(file / inside)
+
+    assert str(refused.value) == (
+        f"the store {file / inside} cannot be opened: {file} is not a folder; move it away, or set [store] path"
+    )
+
+
 def test_a_recovery_that_finds_no_room_is_refused_and_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
