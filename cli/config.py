@@ -60,11 +60,17 @@ def check(
     broker = Broker(configuration)
     broker.host.load(configuration)
     plugins, advertised = list(broker.host.active), broker.advertised
+    # A plugin's settings may be right and yet hardly meant: a method notes() of their class says so.
+    notes = [note for found in broker.host.active.values() for note in getattr(found.config, "notes", tuple)()]
     if as_json:
-        click.echo(json.dumps({"file": str(path or ""), "plugins": plugins, "address": advertised.host}))
+        click.echo(
+            json.dumps({"file": str(path or ""), "plugins": plugins, "address": advertised.host, "notes": notes})
+        )
     else:
         told = f"clients would be told {advertised.host} ({advertised.why})"
         click.echo(f"{path or 'the defaults'}: fine; {len(plugins)} plugins, {told}")
+        for note in notes:
+            click.echo(f"note: {note}")
 
 
 def _one(file: Path | None, config_path: Path | None) -> Path | None:

@@ -6,7 +6,8 @@ All are :class:`~verniermq.kernel.errors.VernierMQError`. What the kernel alread
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from shlex import quote
 
 from verniermq.kernel import VernierMQError
@@ -132,13 +133,22 @@ class BadSelector(ClientError):
         )
 
 
+def _without_repeats(tries: Sequence[str]) -> Iterator[str]:
+    """``1. …``, ``2. …``; what was the same several times running is said once, ``1.-3. …``."""
+    number = 1
+    for what, same in groupby(tries):
+        last = number + len(list(same)) - 1
+        yield f"{number}. {what}" if last == number else f"{number}.-{last}. {what}"
+        number = last + 1
+
+
 class SendFailed(ClientError):
     """No try to send was answered well. The message may or may not be stored; ``tries`` tells of each try."""
 
     retriable = True
 
     def __init__(self, topic: str, tries: Sequence[str], seconds: float) -> None:
-        told = "; ".join(f"{number}. {what}" for number, what in enumerate(tries, 1)) or "no time was left to try"
+        told = "; ".join(_without_repeats(tries)) or "no time was left to try"
         count = "1 try" if len(tries) == 1 else f"{len(tries)} tries"
         super().__init__(f"message to {topic!r} was not acknowledged after {count} in {seconds:.1f} s: {told}")
         self.topic = topic

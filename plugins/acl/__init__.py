@@ -11,6 +11,7 @@ The plugin is not among the default ones. A broker without it never looks.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Final
@@ -36,6 +37,8 @@ from verniermq.plugins.acl.handlers import REQUESTS, AuthHandlers
 from verniermq.plugins.acl.requests import CLASSES
 from verniermq.plugins.acl.users import UserPrincipal, UserTable
 
+logger = logging.getLogger(__name__)
+
 HEARTBEAT: Final = request_name(RequestCode.HEART_BEAT)
 NOBODY: Final = secrets.token_bytes(20)
 """What requests of unknown accounts are checked with, so that they take as long as those of known ones."""
@@ -47,6 +50,14 @@ class Config:
 
     whitelist: tuple[str, ...] = setting((), "Addresses that may do everything without signing.", check=are_addresses)
     accounts: dict[str, Account] = setting({}, "The accounts: [plugins.acl.accounts.<access key>].")
+
+    def notes(self) -> Iterable[str]:
+        """What ``config check`` says beside that it is fine."""
+        if not self.whitelist and not self.accounts:
+            yield (
+                "[plugins.acl] has neither accounts nor a whitelist: every request is refused, but those of users that "
+                "an administrator has made; add [plugins.acl.accounts.NAME] with secret and admin = true"
+            )
 
 
 @attrs.define(eq=False)
@@ -77,6 +88,11 @@ class Plugin:
             registry.handler(code, handler, CLASSES.get(code, Undeclared))
         registry.sends_pass(self._sends_pass)
         handlers.document = registry.table("acl", load=self._users.load_json, save=self._users.as_json, private=True)
+
+    @hookimpl
+    def store_opened(self) -> None:
+        for note in self.config.notes() if not len(self._users) else ():
+            logger.warning("%s", note)
 
     @hookimpl
     def settings_changed(self, settings: Config) -> None:

@@ -32,7 +32,7 @@ from verniermq.client import (
     TransactionState,
     sync,
 )
-from verniermq.client.errors import BadSelector, ClientError, MessageNotFound, NoSuchBroker, NotRunning
+from verniermq.client.errors import BadSelector, ClientError, MessageNotFound, NoSuchBroker, NotRunning, SendFailed
 from verniermq.client.java import ANSWERS, CALLS, CLASSES, OPTIONS
 
 pytestmark = pytest.mark.anyio
@@ -288,3 +288,9 @@ def test_what_java_is_said_to_be_here_is_there() -> None:
     for text in ANSWERS.values():
         assert any(word in text for word in ("nothing", "error", "TransactionState."))
     assert isinstance(Credentials("a", "b"), Credentials)
+
+
+def test_tries_that_failed_for_the_same_reason_are_said_once() -> None:
+    told = str(SendFailed("orders", ["not allowed", "not allowed", "gone", "not allowed"], 0.5))
+
+    assert told.endswith("after 4 tries in 0.5 s: 1.-2. not allowed; 3. gone; 4. not allowed")

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import orjson
 import pytest
+from click.testing import CliRunner
 
 from tests.plugins.documented import blocks
+from verniermq.cli import main
 from verniermq.cli.render import render_effective
 from verniermq.kernel import (
     Broker,
@@ -92,6 +95,25 @@ async def test_a_request_that_is_not_signed_is_refused_and_says_what_to_do() -> 
     assert code == ResponseCode.NO_PERMISSION
     assert "SEND_MESSAGE_V2 (310)" in remark
     assert "is not signed; give the client its access key and secret, or put 127.0.0.1 into whitelist" in remark
+
+
+async def test_a_broker_that_lets_nobody_in_says_so_at_its_start_and_so_does_the_check(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    says = "[plugins.acl] has neither accounts nor a whitelist: every request is refused"
+    checked = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(main, ["config", "check", "--set", "plugins.enable=default,acl"])
+    )
+    async with running_broker(plugins__enable=["default", "acl"]):
+        pass
+    told = [record.getMessage() for record in caplog.records if says in record.getMessage()]
+    caplog.clear()
+    async with guarded():
+        pass
+
+    assert f"note: {says}" in checked.output
+    assert len(told) == 1
+    assert says not in caplog.text
 
 
 async def test_a_wrong_secret_and_an_unknown_account_are_refused() -> None:
