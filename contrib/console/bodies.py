@@ -31,6 +31,7 @@ def summary(message: ReceivedMessage, mask: Sequence[str] = ()) -> dict[str, Any
         "tags": message.tags or "",
         "keys": message.keys,
         "size": message.size,
+        "body_size": body_size(message),
         "attempts": message.reconsume_times,
         "kind": kind,
         "preview": line[:PREVIEW] + ("…" if len(line) > PREVIEW else ""),
@@ -50,6 +51,14 @@ def whole(message: ReceivedMessage, mask: Sequence[str] = ()) -> dict[str, Any]:
         "kind": kind,
         "body": text,
     }
+
+
+def body_size(message: ReceivedMessage) -> int | None:
+    """Bytes of the body as consumers get it; ``None`` if it cannot be unpacked."""
+    try:
+        return len(message.body)
+    except ClientError:
+        return None
 
 
 def body_text(message: ReceivedMessage, mask: Sequence[str] = ()) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,8 +13,13 @@ WIDTH: Final = 1000
 HEIGHT: Final = 120
 
 
-def chart(history: RateHistory, lines: dict[str, Key], span: str, now: float) -> dict[str, Any]:
+def chart(
+    history: RateHistory, lines: dict[str, Key], span: str, now: float, *, newest: Mapping[str, float] | None = None
+) -> dict[str, Any]:
     """Some series over one span of time, by their labels.
+
+    Args:
+        newest: what a label says is the value now, where the page knows a newer one than the last point
 
     Raises:
         BadAddress: there is no such span.
@@ -30,7 +36,8 @@ def chart(history: RateHistory, lines: dict[str, Key], span: str, now: float) ->
         "spans": list(SPANS),
         "top": top,
         "lines": [
-            {"label": label, "path": path(points, begin, now, top, step), "last": points[-1][1] if points else None,
+            {"label": label, "path": path(points, begin, now, top, step),
+             "last": (newest or {}).get(label, points[-1][1]) if points else None,
              "points": [(round(at), round(value, 2)) for at, value in points]}
             for label, points in series.items()
         ],

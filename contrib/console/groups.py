@@ -96,6 +96,15 @@ async def group_figures(ask: Inquiry, group: dict[str, Any]) -> dict[str, Any]:
         "lag": lag,
         "retrying": sum(row["lag"] for row in queues if row["topic"].startswith(RETRY_PREFIX)),
         "behind_ms": behind_ms(queues),
-        "per_second": rate,
-        "caught_up_in_seconds": round(lag / rate) if lag and rate > 0 else None,
+        **pace(lag, rate, len(live["members"])),
+    }
+
+
+def pace(lag: int, rate: float, members: int) -> dict[str, Any]:
+    """How fast a group takes messages, and when it has them all. A broker tells an average, which goes on for a while
+    when the last member has left.
+    """
+    return {
+        "per_second": rate if members else None,
+        "caught_up_in_seconds": round(lag / rate) if members and lag and rate > 0 else None,
     }

@@ -41,7 +41,9 @@ def noun(number: float, word: str) -> str:
     return word if round(number) == 1 else f"{word}s"
 
 
-def rate(number: float) -> str:
+def rate(number: float | None) -> str:
+    if number is None:
+        return "–"
     return f"{number:,.1f}" if number < 100 else f"{round(number):,}"
 
 

@@ -63,9 +63,9 @@ class ConsoleServer:
         console = self.console = self._make()
         app = ConsoleApp(console, VIEWS)
         config = uvicorn.Config(
-            app.asgi(keeps_open=bool(self._listen)), log_config=None, access_log=False, lifespan="off", ws="none",
-            http="h11", timeout_graceful_shutdown=2, timeout_keep_alive=30, limit_concurrency=256, server_header=False,
-            h11_max_incomplete_event_size=32 * 1024,
+            app.asgi(keeps_open=bool(self._listen)), log_config=None, log_level="warning", access_log=False,
+            lifespan="off", ws="none", http="h11", timeout_graceful_shutdown=2, timeout_keep_alive=30,
+            limit_concurrency=256, server_header=False, h11_max_incomplete_event_size=32 * 1024,
         )  # fmt: skip
         config.load()
         server = uvicorn.Server(config)

@@ -43,7 +43,7 @@ class Shown:
     title: str
     data: Mapping[str, Any]
     command: str
-    """The ``verniermq`` command that says the same."""
+    """The ``verniermq`` command that says the same; empty if there is none."""
 
 
 @attrs.frozen

@@ -37,12 +37,17 @@ async def test_messages_are_found_by_place_tag_key_text_and_id(tmp_path: Path) -
 
         (row,) = (await somebody.json("/topics/orders/messages.json?key=order-1"))["rows"]
         by_key = await somebody.json("/messages.json?topic=orders&key=order-1")
+        page = (await somebody.get("/messages?topic=orders&key=order-1")).text
         by_offset_id = await somebody.json(f"/messages.json?id={row['offset_id']}")
         by_unique_key = await somebody.json(f"/messages.json?topic=orders&id={1:032X}")
         foreign = await somebody.json("/messages.json?id=" + "7F00000100000001" + "0" * 16)
 
     assert by_key["message"] == by_offset_id["message"] == by_unique_key["message"]
     assert by_key["message"]["properties"]["TAGS"] == "paid"
+    body_size, stored_size = by_key["message"]["body_size"], by_key["message"]["size"]
+    assert body_size == row["body_size"] < stored_size
+    assert f"{body_size} B</small></h2>" in page
+    assert f"<dt>Size as stored</dt><dd>{stored_size} B</dd>" in page
     assert by_key["consumed"] == [{"group": "billing", "state": "consumed", "members": 1}]
     assert (foreign["asked"], foreign["message"]) == (True, None)
 

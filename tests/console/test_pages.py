@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Final
 
 import anyio
 import pytest
@@ -14,6 +15,7 @@ from tests.console.scene import populate
 from tests.metrics.test_metrics import consume
 from tests.plugins.peer import peer
 from verniermq.client import Admin, Producer
+from verniermq.contrib.console.groups import pace
 from verniermq.contrib.console.listing import PER_PAGE
 from verniermq.contrib.console.pages import VIEWS
 from verniermq.contrib.console.pages.overview import LOOKED_AT
@@ -107,6 +109,34 @@ async def test_a_group_shows_where_it_is_and_who_its_members_are(console: Watche
     assert data["subscriptions"] == {"orders": "*"}
 
 
+async def test_a_group_without_members_takes_nothing_whatever_the_brokers_average_says() -> None:
+    assert pace(40, 2.0, 1) == {"per_second": 2.0, "caught_up_in_seconds": 20}
+    assert pace(40, 2.0, 0) == {"per_second": None, "caught_up_in_seconds": None}
+
+
+async def test_the_page_of_a_group_that_nobody_consumes_has_no_pace(console: Watched) -> None:
+    broker, somebody = console
+    await send(broker, "orders", 5)
+    async with peer(broker.address) as client:
+        await consume(client, "billing", "orders", 2)  # and is no member
+        data = await somebody.json("/groups/billing.json")
+        page = (await somebody.get("/groups/billing")).text
+
+    assert (data["members"], data["lag"], data["per_second"]) == ([], 3, None)
+    assert "<dt>Taken</dt><dd>–</dd>" in page
+
+
+async def test_the_figures_of_the_overview_and_its_chart_agree(console: Watched) -> None:
+    broker, somebody = console
+    async with peer(broker.address) as client:
+        await populate(client)
+    with anyio.fail_after(PATIENCE):
+        while not (data := await somebody.json("/index.json"))["chart"]["lines"][0]["points"]:  # noqa: ASYNC110
+            await anyio.sleep(0.1)
+
+    assert [line["last"] for line in data["chart"]["lines"]] == [data["in_per_second"], data["out_per_second"]]
+
+
 async def test_a_change_is_shown_without_a_reload(console: Watched) -> None:
     broker, somebody = console
     await send(broker, "orders", 1234)
@@ -145,6 +175,12 @@ async def test_a_long_list_comes_in_pages_and_is_filtered_and_sorted(console: Wa
     await somebody.get("/topics?page=x", 400)
 
 
+WITHOUT_COMMAND: Final = (
+    "/cluster/{name}", "/scheduled", "/clients", "/access", "/audit", "/search", "/keys",
+)  # fmt: skip
+"""Pages of which no command says the same."""
+
+
 async def test_every_page_has_a_command_json_and_a_live_address(console: Watched) -> None:
     broker, somebody = console
     async with peer(broker.address) as client:
@@ -153,7 +189,7 @@ async def test_every_page_has_a_command_json_and_a_live_address(console: Watched
     for view in VIEWS:
         path = path_of(view)
         page = (await somebody.get(path)).text
-        assert re.search(r"Same as <code>verniermq [a-z]", page), path
+        assert bool(re.search(r"Same as <code>verniermq [a-z]", page)) == (view.path not in WITHOUT_COMMAND), path
         (json_path,) = [link for link in Links(page).links if ".json" in link]
         assert (await somebody.json(json_path))["title"]
         if view.live:

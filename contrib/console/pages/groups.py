@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from verniermq.contrib.console.chart import chart
-from verniermq.contrib.console.groups import behind_ms, group_figures, group_list, group_members, group_queues
+from verniermq.contrib.console.groups import behind_ms, group_figures, group_list, group_members, group_queues, pace
 from verniermq.contrib.console.listing import listing
 from verniermq.contrib.console.view import Look, NoSuchPage, Shown, View
 
@@ -40,10 +40,15 @@ async def group(look: Look) -> Shown:
         "only_waiting": only_waiting,
         "most_lag": max((row["lag"] for row in queues), default=0),
         "lag": lag,
-        "chart": chart(look.console.history, {"waiting": ("lag", name)}, look.query.get("span", "15m"), time.time()),
+        "chart": chart(
+            look.console.history,
+            {"waiting": ("lag", name)},
+            look.query.get("span", "15m"),
+            time.time(),
+            newest={"waiting": lag},
+        ),
         "behind_ms": behind_ms(queues),
-        "per_second": rate,
-        "caught_up_in_seconds": round(lag / rate) if lag and rate > 0 else None,
+        **pace(lag, rate, len(live["members"])),
     }
     return Shown(f"Group {name}", data, f"verniermq group show {shlex.quote(name)}")
 

@@ -27,10 +27,11 @@ async def overview(look: Look) -> Shown:
     asked = await asyncio.gather(*(group_figures(look.ask, row) for row in groups[:LOOKED_AT]))
     others = groups[LOOKED_AT:]
     behind = sorted((row for row in asked if row["lag"]), key=lambda row: (-row["behind_ms"], -row["lag"]))
+    rates = {label: sum(row[f"{label}_per_second"] for row in brokers) for label in ("in", "out")}
     data = {
         "brokers": brokers,
-        "in_per_second": sum(row["in_per_second"] for row in brokers),
-        "out_per_second": sum(row["out_per_second"] for row in brokers),
+        "in_per_second": rates["in"],
+        "out_per_second": rates["out"],
         "in_today": sum(row["in_today"] for row in brokers),
         "out_today": sum(row["out_today"] for row in brokers),
         "topics": sum(row["kind"] == "normal" for row in topics.values()),
@@ -40,7 +41,9 @@ async def overview(look: Look) -> Shown:
         "online": sum(bool(row["members"]) for row in asked),
         "lag": sum(row["lag"] for row in asked) + round(sum(history.last(("lag", row["name"])) for row in others)),
         "worst": behind[:WORST],
-        "chart": chart(history, {"in": ("in", ""), "out": ("out", "")}, look.query.get("span", "15m"), time.time()),
+        "chart": chart(
+            history, {"in": ("in", ""), "out": ("out", "")}, look.query.get("span", "15m"), time.time(), newest=rates
+        ),
     }
     return Shown("Overview", data, "verniermq cluster")
 

@@ -43,7 +43,7 @@ async def scheduled(look: Look) -> Shown:
         "timed": len(timed),
         "looked_at": LOOKED_AT,
     }
-    return Shown("Delayed", data, "verniermq topic show SCHEDULE_TOPIC_XXXX")
+    return Shown("Delayed", data, "")
 
 
 async def _levels(look: Look) -> list[dict[str, Any]]:
