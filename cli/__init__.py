@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import Any, Final
 
 import click
@@ -64,7 +65,25 @@ def imported(target: str) -> click.Command:
     return command
 
 
+def _open_standard_streams() -> None:
+    """Whoever started us may have closed them: what is opened next would get their numbers, a socket that others then
+    take for the standard input.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            if os.open(os.devnull, os.O_RDWR) != number:
+                continue
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 class _Commands(click.Group):
+    def main(self, *args: Any, **extra: Any) -> Any:
+        _open_standard_streams()
+        return super().main(*args, **extra)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(commands())
 

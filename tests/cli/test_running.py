@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import anyio
@@ -99,6 +100,25 @@ def test_without_systemd_nothing_is_told() -> None:
     anyio.run(Notifier({"WATCHDOG_USEC": "1000000"}).keep_alive)
     assert Notifier({"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1", "NOTIFY_SOCKET": "/x"}).interval == 0
     Notifier({"NOTIFY_SOCKET": "/nobody/listens"}).tell("READY=1")
+
+
+def test_a_broker_whose_standard_streams_are_closed_runs_and_ends_cleanly(tmp_path: Path) -> None:
+    settings = " ".join(f"--set={key}={value}" for key, value in SMALL.items())
+    ready, said = tmp_path / "ready", tmp_path / "said"
+    command = f"{sys.executable} -m verniermq.cli broker --store {tmp_path / 'store'} --ready-file {ready} {settings}"
+    for closed in ("<&-", "<&- >&- 2>&-"):
+        process = subprocess.Popen(f"exec {command} 2>{said} {closed}", shell=True)
+        try:
+            while not ready.exists():
+                assert process.poll() is None
+                time.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0, said.read_text()
+        finally:
+            if process.poll() is None:
+                process.kill()
+        ready.unlink()
+        assert "Assertion" not in said.read_text()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
