@@ -39,6 +39,7 @@ from verniermq.plugins.namesrv.server import NameServer
 from verniermq.protocol.peers import Peers
 
 LOOK_SECONDS: Final = 0.02
+TELL_SECONDS: Final = 3.0
 LAST_LINES: Final = 15
 """Of the log of a broker that ended."""
 
@@ -174,16 +175,21 @@ async def _run(plan: ClusterPlan, configuration: Configuration, namesrv_port: in
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run)
                 tasks.start_soon(_stop_on_signal, signals, tasks.cancel_scope)
-                for role in ("master", "slave", "replica"):  # a slave asks for its master when it starts
-                    cluster.extend(_start(member) for member in members if member.role == role)
-                    await _wait_until_ready(cluster, server)
-                async with Peers(tls=lambda: outgoing) as peers:
+                async with Peers(tls=lambda: outgoing) as peers, anyio.create_task_group() as telling:
+                    telling.start_soon(_tell_what_is_waited_for, plan, cluster, server, peers)
+                    for role in ("master", "slave", "replica"):  # a slave asks for its master when it starts
+                        cluster.extend(_start(member) for member in members if member.role == role)
+                        await _wait_until_ready(cluster, server)
                     await _wait_until_followed(cluster, server, peers, plan.replicas - 1)
+                    telling.cancel_scope.cancel()
                 cluster.sort(key=lambda running: running.member.number)
                 _say_ready(plan, cluster, server, time.perf_counter() - started, as_json)
                 await _watch(cluster)
         except* VernierMQError as group:
-            raise group.exceptions[0] from None
+            error: Exception = group
+            while isinstance(error, ExceptionGroup):
+                error = error.exceptions[0]
+            raise error from None
         finally:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as tasks:
@@ -238,6 +244,44 @@ async def _wait_until_followed(cluster: list[Running], server: NameServer, peers
                 names.pop(0)
                 continue
         await anyio.sleep(LOOK_SECONDS)
+
+
+async def _tell_what_is_waited_for(plan: ClusterPlan, cluster: list[Running], server: NameServer, peers: Peers) -> None:
+    """Whenever it is something else; a start that takes no longer than usual says nothing."""
+    said = ""
+    while True:
+        await anyio.sleep(TELL_SECONDS)
+        why = await _what_is_waited_for(plan, cluster, server, peers)
+        if why != said:
+            click.echo(f"waiting {why}", err=True)
+        said = why
+
+
+async def _what_is_waited_for(plan: ClusterPlan, cluster: list[Running], server: NameServer, peers: Peers) -> str:
+    for running in cluster:
+        if not running.address:
+            return f"for {running.member.title} to start; its log is {running.member.log}"
+    for running in cluster:
+        if 0 not in server.table.members(running.member.name):
+            return await _why_no_master(plan, running, peers)
+    return f"for slaves to follow their masters; the logs are in {plan.data}"
+
+
+async def _why_no_master(plan: ClusterPlan, running: Running, peers: Peers) -> str:
+    """As the replica itself says it, and as ``verniermq ha status`` does."""
+    name = running.member.name
+    try:
+        answer = await peers.ask(running.address, Command.request(RequestCode.GET_REPLICAS))
+        problem = parse_answer(answer.body, running.address, "GET_REPLICAS").get("problem", "")
+    except RemotingError as error:
+        problem = str(error)
+    why = f"for {name} to have a master: {problem or 'none is elected yet'}\n"
+    if running.member.role == "replica":
+        why += (
+            "  for a new cluster beside what the coordinator knows: --set broker.cluster=NAME, and a new --data\n"
+            f"  who is there: verniermq ha status --namesrv {plan.namesrv}\n"
+        )
+    return f"{why}  the log: {running.member.log}"
 
 
 def _say_ready(plan: ClusterPlan, cluster: list[Running], server: NameServer, seconds: float, as_json: bool) -> None:

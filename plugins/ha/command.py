@@ -110,7 +110,9 @@ async def _first_answer(peers: Peers, addresses: dict[str, str]) -> dict[str, An
 
 
 def _show(one: dict[str, Any]) -> None:
-    master = f"replica {one['master']}" if one["master"] else "none yet"
+    last = one.get("elected")
+    nobody = f"none now; replica {last} was elected last" if last else "none yet"
+    master = f"replica {one['master']}" if one["master"] else nobody
     click.echo(f"broker {one['broker']}, term {one['term']}, master: {master}")
     table = Table("replica", "role", "address", "in sync", "epoch", "log end", "confirmed", box=box.SIMPLE_HEAD)
     for replica in one["replicas"]:

@@ -36,7 +36,6 @@ from verniermq.plugins.ha import epochfile, identity
 from verniermq.plugins.ha.controller import NOBODY, Controller
 from verniermq.plugins.ha.coordinator import Coordinator, CoordinatorTrouble, Snapshot, coordinator_for
 from verniermq.plugins.ha.door import Door, asking_tls, come_from, serving_tls
-from verniermq.plugins.ha.election import State
 from verniermq.plugins.ha.etcd import Etcd
 from verniermq.plugins.ha.identity import incarnation
 from verniermq.plugins.ha.metadata import Metadata
@@ -333,9 +332,11 @@ class Failover:
     async def replicas(self, request: Command, connection: Connection) -> Command:
         """GET_REPLICAS: what the coordinator has, for ``verniermq ha status``."""
         try:
-            told = as_json(await self.members.read(), self._broker.name, self._config.replicas)
+            snapshot = await self.members.read()
         except CoordinatorTrouble as error:
             raise RequestRefused(str(error)) from error
+        term = 0 if snapshot.state is None else snapshot.state.term
+        told = as_json(snapshot, self._broker.name, self._config.replicas, led=self.members.is_led(term))
         return request.reply(body=orjson.dumps({**told, "problem": self.runtime_info()["haProblem"]}))
 
     def role_changed_there(self, request: Command, connection: Connection) -> Command:
@@ -397,22 +398,31 @@ class Failover:
             "haConfirmedOffset": str(self._broker.store.dispatch_limit or 0),
             "haInSync": "" if leader is None else ",".join(str(number) for number, _ in sorted(leader.state.in_sync)),
             "haFollows": "" if following is None else following.address,
-            "haProblem": members.trouble or ("" if following is None else following.problem),
+            "haProblem": members.trouble or (members.why_idle if following is None else following.problem),
         }
 
 
-def as_json(snapshot: Snapshot, broker: str, replicas: int) -> dict[str, Any]:
+def as_json(snapshot: Snapshot, broker: str, replicas: int, *, led: bool) -> dict[str, Any]:
+    """
+    Args:
+        led: whether the master is heard, which the coordinator is told a moment later.
+    """
     state = snapshot.state
+    elected = 0 if state is None else state.master
+    live = snapshot.live.get(elected)
+    led = led or (state is not None and live is not None and live.leads == state.term)
+    master = elected if led else 0
     in_sync = frozenset() if state is None else state.in_sync
     known = {**snapshot.members, **snapshot.live}
     return {
         "broker": broker,
         "term": 0 if state is None else state.term,
-        "master": 0 if state is None else state.master,
+        "master": master,
+        "elected": elected,
         "replicas": [
             {
                 "replica": number,
-                "role": _role(number, state, snapshot),
+                "role": _role(number, master, snapshot),
                 "address": known[number].address if number in known else "",
                 "alive": number in snapshot.live,
                 "inSync": number in snapshot.live and (number, snapshot.live[number].incarnation) in in_sync,
@@ -425,11 +435,10 @@ def as_json(snapshot: Snapshot, broker: str, replicas: int) -> dict[str, Any]:
     }
 
 
-def _role(number: int, state: State | None, snapshot: Snapshot) -> str:
-    live = snapshot.live.get(number)
-    if live is None:
+def _role(number: int, master: int, snapshot: Snapshot) -> str:
+    if number not in snapshot.live:
         return "gone" if number in snapshot.members else "never seen"
-    return "master" if state is not None and state.master == number and live.leads == state.term else "slave"
+    return "master" if number == master else "slave"
 
 
 def no_master(name: str) -> RequestRefused:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -153,6 +153,18 @@ class Members:
             await self._broker.clock.sleep(self._config.ttl / 3 if said is not None else AGAIN_SECONDS)
 
     @property
+    def why_idle(self) -> str:
+        """Why this replica neither leads nor follows; empty if it does, or is about to."""
+        return "" if self.leader is not None or self.following is not None else self._said
+
+    def is_led(self, term: int) -> bool:
+        """Whether this replica leads that term, or hears who does."""
+        leader, following = self.leader, self.following
+        if leader is not None:
+            return leader.term == term
+        return following is not None and following.connected and following.term == term
+
+    @property
     def known_epochs(self) -> Epochs:
         """Those of the log as it is now, also while it follows."""
         return cut(self.epochs if self.following is None else self.following.epochs, self._broker.store.end)
@@ -231,9 +243,12 @@ class Members:
     async def _stand_first(self, tasks: anyio.abc.TaskGroup, snapshot: Snapshot) -> None:
         """There never was a master. All replicas must be there: one that is not may have messages from before."""
         missing = set(range(1, self._config.replicas + 1)) - set(snapshot.live)
-        if missing:
+        if missing == {self.me[0]}:
+            return  # it is announced in a moment, or the coordinator's trouble is told
+        if missing := missing - {self.me[0]}:
             numbers = ", ".join(map(str, sorted(missing)))
-            self._say(f"there is no master yet: replica {numbers} of {self._config.replicas} is not there")
+            are = "is" if len(missing) == 1 else "are"
+            self._say(f"there is no master yet: replica {numbers} of {self._config.replicas} {are} not there")
             return
         if self._rank(snapshot, set(snapshot.live)) == 0:
             await self._ask(tasks, State(1, self.me[0], frozenset({self.me})), 0)
@@ -272,12 +287,26 @@ class Members:
         live[self.me[0]] = self.me[1]
         if may_stand(state, self.me, live, self._candidates(snapshot)) and self._master_is_gone(state, snapshot):
             return True
-        numbers = ", ".join(str(number) for number, _ in sorted(state.in_sync))
-        self._say(
-            f"broker {self._broker.name!r} has no master, and only these replicas are known to have all that was "
-            f"acknowledged: {numbers}; start one of them, or give up what only they have with 'verniermq ha force'"
-        )
+        self._say(self._why_nobody_stands(state, live))
         return False
+
+    def _why_nobody_stands(self, state: State, live: Mapping[int, str]) -> str:
+        numbers = ", ".join(str(number) for number, _ in sorted(state.in_sync))
+        why = (
+            f"broker {self._broker.name!r} has no master, and only these replicas are known to have all that was "
+            f"acknowledged: {numbers}; "
+        )
+        others = sorted(number for number, name in state.in_sync if live.get(number, name) != name)
+        if others:
+            shown = ", ".join(map(str, others))
+            why += (
+                f"replica {shown} {'is' if len(others) == 1 else 'are'} here with another store: start with the former "
+                f"one, or, if this is not that cluster {self._broker.cluster!r}, give it a name of its own, "
+                "[broker] cluster; or give up what only the former has with 'verniermq ha force'"
+            )
+        else:
+            why += "start one of them, or give up what only they have with 'verniermq ha force'"
+        return why
 
     @staticmethod
     def _is_live(snapshot: Snapshot, number: int, incarnation: str) -> bool:

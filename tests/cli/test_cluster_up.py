@@ -23,6 +23,8 @@ from verniermq.client import Message, Producer, SendResult, SendStatus
 from verniermq.client.admin import Admin
 from verniermq.client.errors import SendFailed
 from verniermq.kernel import VernierMQError
+from verniermq.plugins.ha.election import State
+from verniermq.plugins.ha.etcd import Etcd
 from verniermq.testing import SMALL
 
 PATIENCE = 60.0
@@ -163,6 +165,37 @@ async def test_with_etcd_copies_elect_their_master_and_another_one_when_it_is_ki
         assert (len(masters), len(facts["brokers"])) == (1, 3)
         assert sent == [("broker-a", SendStatus.SEND_OK)] * 3
         assert after.status is SendStatus.SEND_OK
+        assert process.returncode == 0
+
+
+async def test_copies_that_the_coordinator_knows_with_other_stores_are_told_and_not_waited_for_in_silence(
+    tmp_path: Path,
+) -> None:
+    async with running_gateway() as etcd:
+        before = State(7, 3, frozenset({(1, "x"), (2, "y"), (3, "z")}))
+        assert await Etcd([etcd.url], "DefaultCluster", "broker-a").change(before, 0)
+        process = up(tmp_path / "data", "--json", "--brokers", "1", "--replicas", "3", "--etcd", etcd.url)
+        try:
+            assert process.stderr is not None
+            said = ""
+            with anyio.fail_after(PATIENCE):
+                while "the log:" not in said or "another store" not in said:
+                    said += await anyio.to_thread.run_sync(process.stderr.readline)
+            namesrv = said.rpartition("--namesrv ")[2].split()[0]
+            command = [*VERNIERMQ, "ha", "status", "--namesrv", namesrv]
+            shown = (await anyio.run_process(command)).stdout.decode()
+            told = json.loads((await anyio.run_process([*command, "--json"])).stdout)
+        finally:
+            process.send_signal(signal.SIGINT)
+            await anyio.to_thread.run_sync(lambda: process.communicate(timeout=PATIENCE))
+
+        assert "waiting for broker-a to have a master: broker 'broker-a' has no master, and only these" in said
+        assert "replica 1, 2, 3 are here with another store" in said
+        assert "--set broker.cluster=NAME" in said
+        assert shown.splitlines()[0] == "broker broker-a, term 7, master: none now; replica 3 was elected last"
+        assert (told["master"], told["elected"]) == (0, 3)
+        assert "another store" in told["problem"]
+        assert {one["role"] for one in told["replicas"]} == {"slave"}
         assert process.returncode == 0
 
 
