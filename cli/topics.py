@@ -22,10 +22,10 @@ from verniermq.cli.client import (
     table,
     yes_option,
 )
+from verniermq.cli.topicchange import TopicChange, WantedTopic, plan_change
 from verniermq.client.admin import Admin, TopicInfo, TopicStatus
 from verniermq.client.errors import NoRoute
 from verniermq.kernel import is_system_topic
-from verniermq.protocol.topics import MESSAGE_TYPE
 
 MESSAGE_TYPES = ("normal", "fifo", "delay", "transaction", "priority", "mixed")
 
@@ -72,29 +72,46 @@ def list_topics(namesrv: str, as_json: bool, show_all: bool) -> None:
 @click.argument("name")
 @namesrv_option
 @json_option
-@click.option("--queues", "-q", type=click.IntRange(1, 65536), default=8, show_default=True, help="On each broker.")
-@click.option("--perm", type=click.IntRange(0, 7), default=6, show_default=True, help="2 write, 4 read, 6 both.")
-@click.option("--order", is_flag=True, help="Mark it as an order topic.")
+@click.option("--queues", "-q", type=click.IntRange(1, 65536), help="On each broker.  [default: 8]")
+@click.option("--perm", type=click.IntRange(0, 7), help="2 write, 4 read, 6 both.  [default: 6]")
+@click.option("--order/--no-order", default=None, help="Whether it is marked as an order topic.")
 @click.option(
     "--type", "kind", type=click.Choice(MESSAGE_TYPES, case_sensitive=False),
     help="What messages it is for; gRPC clients may send no others.",
 )  # fmt: skip
+@yes_option
+@dry_run_option
 def create_topic(
-    name: str, namesrv: str, as_json: bool, queues: int, perm: int, order: bool, kind: str | None
+    name: str, namesrv: str, as_json: bool, queues: int | None, perm: int | None, order: bool | None,
+    kind: str | None, yes: bool, dry_run: bool,
 ) -> None:  # fmt: skip
-    """Create a topic, or change it if it exists."""
-    attributes = {MESSAGE_TYPE: kind.upper()} if kind is not None else None
+    """Create a topic, or change it if it exists: what is not named here stays as it is then.
 
-    async def work() -> list[str]:
+    With fewer queues, messages of the others go out of sight. How many is shown first, and asked about.
+    """
+    wanted = WantedTopic(queues, perm, order, kind)
+
+    async def look() -> TopicChange:
         async with Admin(**connection(namesrv)) as admin:
-            await admin.create_topic(name, queues=queues, perm=perm, order=order, attributes=attributes)
-            return list((await admin.topic(name)).brokers)
+            return await plan_change(admin, name, wanted)
 
-    brokers = run(work)
+    change = run(look)
+    for line in change.out_of_sight():
+        click.echo(f"topic {name}: {line}", err=as_json)
+    if change.hidden and not dry_run:
+        confirm(f"take queues from topic {name}?", yes)
+
+    async def work() -> None:
+        async with Admin(**connection(namesrv)) as admin:
+            await admin.change_topic(name, change.brokers, wanted.attributes)
+
+    if not dry_run and change.changes:
+        run(work)
     if as_json:
-        click.echo(json.dumps({"topic": name, "queues": queues, "perm": perm, "brokers": brokers}))
+        click.echo(json.dumps({"topic": name, **change.as_json()}))
     else:
-        click.echo(f"topic {name} has {queues} queues on {', '.join(brokers)}")
+        verb = "would have" if dry_run and change.changes else "has"
+        click.echo(f"topic {name} {verb} {change.queues_text}{'' if change.changes else ', as before'}")
 
 
 @topic.command("show")

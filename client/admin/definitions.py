@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from verniermq.client.admin.cluster import ClusterAdmin
-from verniermq.kernel import UnexpectedAnswer, parse_answer
+from verniermq.kernel import UnexpectedAnswer, check_topic_name, parse_answer
 from verniermq.protocol.groups import DeleteGroup, GetAllGroupConfig, UpdateGroup
 from verniermq.protocol.nameserver import DeleteTopicInNamesrv
 from verniermq.protocol.topics import DeleteTopic, GetAllTopicConfig, UpdateTopic
@@ -74,6 +74,23 @@ class DefinitionAdmin(ClusterAdmin):
             attributes=attributes,
         )
         await self._api.ask((await self._masters([broker]))[broker], update, timeout=10.0)
+
+    async def change_topic(self, name: str, brokers: Mapping[str, Mapping[str, Any]], attributes: str = "") -> None:
+        """Create or change a topic on these brokers, each as its members say.
+
+        Returns when the name server knows it, so that a send right afterwards finds it.
+
+        Raises:
+            BadName: it may not be called so.
+            NoSuchBroker, UnexpectedAnswer: as :meth:`put_topic`.
+        """
+        self._ensure_running()
+        wire = self._wire(name)
+        check_topic_name(wire)
+        for broker, members in brokers.items():
+            await self.put_topic(broker, wire, members, attributes)
+        for broker, members in brokers.items():
+            await self._until_routed(wire, {broker}, members["readQueueNums"])
 
     async def put_group(self, broker: str, name: str, members: Mapping[str, Any]) -> None:
         """Create or change a group on one broker. Attributes in ``members`` are changes, each with ``+`` or ``-``.

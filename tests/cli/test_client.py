@@ -67,6 +67,45 @@ def test_topics_are_created_listed_and_deleted(place: Place) -> None:
     assert name not in without.output
 
 
+def test_creating_a_topic_again_changes_only_what_is_named(place: Place, topic: str) -> None:
+    """The fixture's topic has two queues."""
+    settings = run(place, "topic", "create", topic, "--perm", "4", "--type", "fifo", "--order")
+    again = run(place, "topic", "create", topic)
+    grown = run(place, "topic", "create", topic, "--queues", "3", "--json")
+    shown = json.loads(run(place, "topic", "show", topic, "--json").output)["settings"]["broker-a"]
+
+    assert settings.output == f"topic {topic} has 2 queues on broker-a\n"
+    assert again.output == f"topic {topic} has 2 queues on broker-a, as before\n"
+    assert json.loads(grown.output) == {
+        "topic": topic, "queues": 3, "perm": 4, "brokers": ["broker-a"], "changed": True, "hidden": 0,
+    }  # fmt: skip
+    assert shown == {
+        "read queues": "3", "write queues": "3", "permission": "read", "order": "yes", "message.type": "FIFO",
+    }  # fmt: skip
+
+
+def test_a_topic_that_shrinks_says_what_goes_out_of_sight_and_asks(place: Place, topic: str) -> None:
+    run(place, "send", topic, "x", "--count", "6")
+
+    def seen() -> int:
+        return len(run(place, "tail", topic, "--from-start", "--no-wait", "--json").output.splitlines())
+
+    asked = run(place, "topic", "create", topic, "--queues", "1")
+    planned = run(place, "topic", "create", topic, "--queues", "1", "--dry-run")
+    untouched = seen()
+    shrunk = run(place, "topic", "create", topic, "--queues", "1", "--yes")
+    less = seen()
+    grown = run(place, "topic", "create", topic, "--queues", "2")
+
+    told = (
+        f"topic {topic}: 3 messages of queue 1 on broker-a would go out of sight until there are as many queues again\n"
+    )
+    assert (asked.exit_code, told in asked.output, "say --yes" in asked.output) == (2, True, True)
+    assert planned.output == f"{told}topic {topic} would have 1 queue on broker-a\n"
+    assert shrunk.output == f"{told}topic {topic} has 1 queue on broker-a\n"
+    assert (untouched, less, grown.exit_code, seen()) == (6, 3, 0, 6)
+
+
 def test_a_message_is_sent_and_shown(place: Place, topic: str) -> None:
     sent = run(place, "send", topic, "hello", "--tags", "paid", "--keys", "K1 K2", "-p", "colour=red", "--count", "2")
     shown = run(place, "tail", topic, "--from-start", "-n", "2")
