@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -74,6 +74,15 @@ class BenchResult:
     def stop(self) -> None:
         self.seconds = time.perf_counter() - self.begin
 
+    def measure(self, work: Callable[[], Coroutine[Any, Any, None]], as_json: bool) -> None:
+        """Do the work of a run; if it is interrupted, the figures so far are told."""
+
+        def tell_so_far() -> None:
+            self.stop()
+            self.tell(as_json)
+
+        run(work, tell_so_far)
+
     def as_json(self) -> dict[str, Any]:
         rate = self.messages / self.seconds if self.seconds else 0.0
         return {
@@ -84,6 +93,11 @@ class BenchResult:
         }  # fmt: skip
 
     def show(self, as_json: bool) -> None:
+        self.tell(as_json)
+        if self.failed or self.lost or not self.messages:
+            raise SystemExit(1)
+
+    def tell(self, as_json: bool) -> None:
         told = self.as_json()
         if as_json:
             print_json(told)
@@ -96,8 +110,6 @@ class BenchResult:
                 click.echo(f"  {name}, ms: " + "  ".join(f"{key} {value:g}" for key, value in figures.items()))
             if self.failed or self.lost:
                 click.echo(f"  failed {self.failed}, lost {self.lost} {self.trouble}".rstrip())
-        if self.failed or self.lost or not self.messages:
-            raise SystemExit(1)
 
 
 @click.group()
@@ -110,7 +122,7 @@ def bench() -> None:
     verniermq bench latency --rate 100
 
     What is sent stays in the topic, verniermq-bench unless another is named, and expires as all messages do. One
-    process of Python is the client: start several for more.
+    process of Python is the client: start several for more. Ctrl-C ends a run early and prints its figures so far.
     """
 
 
@@ -170,7 +182,7 @@ def pub(
                         tasks.start_soon(sender, producer, pace)
             figures.stop()
 
-    run(work)
+    figures.measure(work, as_json)
     figures.show(as_json)
 
 
@@ -232,7 +244,7 @@ def sub(topic: str, namesrv: str, as_json: bool, seconds: float, messages: int |
                     for queue in queues:
                         tasks.start_soon(read, consumer, queue, tasks.cancel_scope)
 
-    run(work)
+    figures.measure(work, as_json)
     if not figures.messages:
         raise ClientError(f"topic {topic} gave no message; verniermq bench pub {topic} sends some")
     figures.show(as_json)
@@ -293,7 +305,7 @@ def latency(topic: str, namesrv: str, as_json: bool, seconds: float, size: int, 
                 await all_back.wait()
         figures.lost = len(waiting)
 
-    run(work)
+    figures.measure(work, as_json)
     figures.show(as_json)
 
 

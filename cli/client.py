@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Mapping
@@ -11,6 +12,7 @@ import anyio
 import click
 
 from verniermq.cli.contextfile import ClusterContext
+from verniermq.cli.interrupt import EXIT_CODE, Interrupt
 from verniermq.client.errors import ClientError
 from verniermq.client.options import ConnectionOptions, name_servers
 from verniermq.kernel import VernierMQError
@@ -35,11 +37,17 @@ def connection(namesrv: str) -> ConnectionOptions:
     return {**options, "namesrv": namesrv}
 
 
-def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run(work: Callable[[], Coroutine[Any, Any, T]], interrupted: Callable[[], None] | None = None) -> T:
+    """Do the work of a command; ``interrupted`` is called if Ctrl-C ended it."""
+    interrupt = Interrupt()
     try:
-        return anyio.run(work)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        return anyio.run(interrupt.watch, work)
+    except (KeyboardInterrupt, asyncio.CancelledError) as ended:
+        if interrupt.came_at is None and isinstance(ended, asyncio.CancelledError):
+            raise
+        if interrupted is not None:
+            interrupted()
+        sys.exit(EXIT_CODE)
     except ExceptionGroup as group:
         # Several queues are read at a time; what went wrong with the first one is what people should see.
         # Who reads what is printed may stop early, as head does; click ends the command then, without a word.
@@ -64,7 +72,7 @@ def confirm(question: str, yes: bool) -> None:
     chosen = click.get_current_context().find_root().obj
     if isinstance(chosen, ClusterContext):
         question = f"[{chosen.name}] {question}"
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise ClientError(f"{question} nobody is here to ask; say --yes")
     click.confirm(question, abort=True, err=True)
 

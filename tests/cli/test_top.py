@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -142,6 +143,25 @@ def test_latency_is_measured_from_the_send_to_a_waiting_reader(place: Place, top
     assert (result.exit_code, found["lost"], found["failed"]) == (0, 0, 0)
     assert 0 < found["messages"] <= 26
     assert found["milliseconds"]["end to end"]["p50"] > 0
+
+
+def test_a_bench_that_is_interrupted_twice_says_goodbye_and_tells_its_figures(place: Place, topic: str) -> None:
+    """timeout -s INT sends two signals, one right behind the other."""
+    command = [sys.executable, "-m", "verniermq.cli", "bench", "pub", topic, "--seconds", "60", "--json"]
+    with subprocess.Popen(
+        [*command, "--namesrv", place.namesrv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not json.loads(run(place, "topic", "show", topic, "--json").output)["queues"][0]["end"]:
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=30)
+
+    assert (process.returncode, errors) == (130, "")
+    told = json.loads(out)
+    assert told["messages"] > 0
+    assert 0 < told["seconds"] < 30
 
 
 def test_a_topic_is_made_for_a_bench_and_an_empty_one_says_so(place: Place, topic: str) -> None:
