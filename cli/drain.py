@@ -32,8 +32,9 @@ from verniermq.cli.client import (
     run,
     yes_option,
 )
+from verniermq.cli.durations import DURATION
 from verniermq.client.admin import Admin
-from verniermq.kernel import RemotingError, parse_duration
+from verniermq.kernel import RemotingError
 
 READ, BOTH = "4", "6"
 
@@ -55,13 +56,17 @@ class Drained:
 @click.argument("name", metavar="BROKER")
 @namesrv_option
 @json_option
-@click.option("--quiet", default="35s", show_default=True, help="How long nothing may come before it refuses.")
-@click.option("--timeout", default="90s", show_default=True, help="After this it refuses though messages come.")
+@click.option(
+    "--quiet", type=DURATION, default="35s", show_default=True, help="How long nothing may come before it refuses."
+)
+@click.option(
+    "--timeout", type=DURATION, default="90s", show_default=True, help="After this it refuses though messages come."
+)
 @click.option("--resume", is_flag=True, help="Take messages again instead.")
 @yes_option
 @dry_run_option
 def drain(
-    name: str, namesrv: str, as_json: bool, quiet: str, timeout: str, resume: bool, yes: bool, dry_run: bool
+    name: str, namesrv: str, as_json: bool, quiet: float, timeout: float, resume: bool, yes: bool, dry_run: bool
 ) -> None:
     """Let BROKER take no messages any more: producers go to the others, consumers are served on. Then stop it.
 
@@ -93,7 +98,7 @@ def drain(
     def say(text: str) -> None:
         click.echo(text, err=True)
 
-    found = run(lambda: _drain(namesrv, name, parse_duration(quiet), parse_duration(timeout), say))
+    found = run(lambda: _drain(namesrv, name, quiet, timeout, say))
     _report(found, as_json)
     raise SystemExit(0 if found.is_synced else 1)
 

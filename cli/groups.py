@@ -23,11 +23,12 @@ from verniermq.cli.client import (
     table,
     yes_option,
 )
+from verniermq.cli.durations import DURATION
 from verniermq.cli.moments import Position, kept_places, parse_position
 from verniermq.client.admin import Admin
 from verniermq.client.admin.progress import GroupProgress
 from verniermq.client.errors import ClientError
-from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX, MessageQueue, format_duration, parse_duration
+from verniermq.kernel import DEAD_LETTER_PREFIX, RETRY_PREFIX, MessageQueue, format_duration
 
 
 @click.group()
@@ -122,11 +123,13 @@ def _show(found: GroupProgress, owners: Mapping[MessageQueue, str], topic: str |
 @namesrv_option
 @json_option
 @click.option("--max-lag", type=click.IntRange(0), help="The most messages that may wait.")
-@click.option("--max-age", help="How long ago the last one may have been consumed while others wait, such as 5m.")
+@click.option(
+    "--max-age", type=DURATION, help="How long ago the last one may have been consumed while others wait, such as 5m."
+)
 @click.option("--min-members", type=click.IntRange(0), help="How many members there have to be.")
 @click.pass_context
 def check_group(
-    context: click.Context, name: str, namesrv: str, as_json: bool, max_lag: int | None, max_age: str | None,
+    context: click.Context, name: str, namesrv: str, as_json: bool, max_lag: int | None, max_age: float | None,
     min_members: int | None,
 ) -> None:  # fmt: skip
     """Say whether GROUP keeps up, for scripts. Exit code 0: it does. 1: it does not. 2: it cannot be said."""
@@ -136,8 +139,8 @@ def check_group(
     wrong = []
     if max_lag is not None and found.lag > max_lag:
         wrong.append(f"lag {found.lag} is more than {max_lag}")
-    if max_age is not None and found.behind_ms > parse_duration(max_age) * 1000:
-        wrong.append(f"{_behind(found)}, more than {max_age}")
+    if max_age is not None and found.behind_ms > max_age * 1000:
+        wrong.append(f"{_behind(found)}, more than {format_duration(max_age)}")
     if min_members is not None and found.members < min_members:
         wrong.append(f"{found.members} members, fewer than {min_members}")
     if as_json:

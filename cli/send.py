@@ -16,11 +16,12 @@ import attrs
 import click
 
 from verniermq.cli.client import connection, json_option, namesrv_option, print_json, run
+from verniermq.cli.durations import DURATION
 from verniermq.cli.properties import parse_properties
 from verniermq.client.admin.messages import NOT_RESENT
 from verniermq.client.errors import ClientError
 from verniermq.client.producer import Producer
-from verniermq.kernel import Message, Property, parse_duration
+from verniermq.kernel import Message, Property
 
 OF_ITS_OWN: Final = NOT_RESENT | {Property.TAGS, Property.KEYS, Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS}
 """Properties of a printed message that the new one gets from elsewhere."""
@@ -77,8 +78,11 @@ class Draft:
 @click.option("--tags", help="The message's tag.")
 @click.option("--keys", help="Keys to find it by, with spaces between them.")
 @click.option("--property", "-p", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
-@click.option("--delay-level", type=click.IntRange(0), default=0, help="Deliver later: one of the broker's levels.")
-@click.option("--delay", metavar="TIME", help="Deliver so much later: 90s, 2h.")
+@click.option(
+    "--delay-level", type=click.IntRange(0), default=0,
+    help="Deliver later: one of the broker's levels, 1 (1s) to 18 (2h) if it has RocketMQ's; more is the highest.",
+)  # fmt: skip
+@click.option("--delay", type=DURATION, help="Deliver so much later: 90s, 2h.")
 @click.option("--sharding-key", help="Messages of one key go to one queue.")
 @click.option("--count", "-c", type=click.IntRange(1), default=1, show_default=True, help="Send it so many times.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
@@ -90,7 +94,7 @@ class Draft:
 @click.option("--group", default="verniermq-cli", show_default=True, help="The producer group.")
 def send(
     topic_name: str, body: str, namesrv: str, as_json: bool, tags: str | None, keys: str | None,
-    properties: tuple[str, ...], delay_level: int, delay: str | None, sharding_key: str | None, count: int,
+    properties: tuple[str, ...], delay_level: int, delay: float | None, sharding_key: str | None, count: int,
     rate: float | None, form: Literal["lines", "json"], key_separator: str | None, group: str,
 ) -> None:  # fmt: skip
     """Send BODY to TOPIC. "-" sends every line of the standard input, "@FILE" a whole file.
@@ -108,7 +112,7 @@ def send(
     if delay is not None and delay_level:
         raise click.UsageError("--delay and --delay-level say two times; choose one")
     if delay is not None:
-        extra[Property.TIMER_DELAY_MS] = str(round(parse_duration(delay) * 1000))
+        extra[Property.TIMER_DELAY_MS] = str(round(delay * 1000))
     if body != "-" and (form == "json" or key_separator is not None):
         raise click.UsageError('--input json and --key-separator are about lines of the standard input: BODY is "-"')
     common = Draft(topic_name, tags, (keys or "").split(), extra, delay_level, key_separator)

@@ -184,6 +184,23 @@ def test_tail_waits_for_messages_to_come(place: Place, topic: str) -> None:
     assert anyio.run(both) == [b"later"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (("send", "t", "x", "--delay", "banana"), "'banana'"),
+        (("send", "t", "x", "--delay", "-5s"), "'-5s'"),
+        (("group", "check", "g", "--max-age", "banana"), "'banana'"),
+        (("broker", "drain", "b", "--quiet", "banana", "--dry-run"), "'banana'"),
+        (("broker", "drain", "b", "--timeout", "1x", "--dry-run"), "'1x'"),
+    ],
+)
+def test_a_time_that_is_none_is_refused_before_anything_is_asked(arguments: tuple[str, ...], value: str) -> None:
+    refused = CliRunner().invoke(main, [*arguments, "--namesrv", "127.0.0.1:1"])
+
+    assert refused.exit_code == 2
+    assert f"{value} is not a duration such as '500ms' or '1h30m'" in refused.stderr
+
+
 def test_errors_say_what_to_do(place: Place) -> None:
     missing = run(place, "tail", "absent")
     nobody = CliRunner().invoke(main, ["topic", "list", "--namesrv", "127.0.0.1:1"])
