@@ -127,6 +127,8 @@ async def _apply(admin: Admin, change: Change) -> None:
 
 
 def _changes(file: Path, namesrv: str, *, prune: bool) -> list[Change]:
+    if str(file) == "-" and sys.stdin is None:
+        raise DefinitionError("FILE - is the standard input, which is closed")
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

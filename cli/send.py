@@ -140,6 +140,8 @@ def send(
 async def _messages(common: Draft, body: str, form: str, count: int) -> AsyncIterator[Message]:
     if body == "-":
         make: Any = common.of_json if form == "json" else common.of_line
+        if sys.stdin is None:
+            raise ClientError('BODY "-" reads the standard input, which is closed')
         lines = anyio.wrap_file(sys.stdin)  # read while it comes: another command may still write
         async for line in lines:
             for _ in range(count):

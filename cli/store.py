@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -56,10 +57,12 @@ def check(
     Exit code 0: the store is whole, or the next start puts it right by itself. 1: it is damaged, see 'store repair'.
     """
     configuration = configuration_from(config_path, no_plugins, settings, store__path=_folder(folder, path))
-    chosen = _settings(configuration)
-    with progress_of("reading the log") as progress:
-        report = check_store(chosen, progress)
-    _show(chosen, report, _files_of_plugins(configuration, mend=False), as_json)
+    with _readable(configuration.store.path):
+        chosen = _settings(configuration)
+        with progress_of("reading the log") as progress:
+            report = check_store(chosen, progress)
+        plugins = _files_of_plugins(configuration, mend=False)
+    _show(chosen, report, plugins, as_json)
     if report.needs_repair and not as_json:
         click.echo("mend it with 'verniermq store repair', which keeps every whole record")
     context.exit(1 if report.needs_repair else 0)
@@ -82,10 +85,12 @@ def repair(
     Exit code 0: a broker can open it now. 1: it is still damaged.
     """
     configuration = configuration_from(config_path, no_plugins, settings, store__path=_folder(folder, path))
-    chosen = _settings(configuration)
-    with progress_of("reading the log") as progress:
-        report = repair_store(chosen, progress)
-    _show(chosen, report, _files_of_plugins(configuration, mend=True), as_json)
+    with _readable(configuration.store.path):
+        chosen = _settings(configuration)
+        with progress_of("reading the log") as progress:
+            report = repair_store(chosen, progress)
+        plugins = _files_of_plugins(configuration, mend=True)
+    _show(chosen, report, plugins, as_json)
     context.exit(1 if report.needs_repair else 0)
 
 
@@ -125,6 +130,19 @@ def restore(
     configuration = configuration_from(config_path, no_plugins, settings, store__path=path)
     copied = _told(lambda: restore_backup(source, Path(configuration.store.path)))
     _show_copied(copied, str(source), configuration.store.path, as_json)
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """
+    Raises:
+        StoreError: the system refused something.
+    """
+    try:
+        yield
+    except OSError as error:
+        advice = "; run this as the user that its broker runs as" if isinstance(error, PermissionError) else ""
+        raise StoreError(f"the store {path} cannot be used: {error}{advice}") from error
 
 
 def _told(work: Callable[[], Copied]) -> Copied:

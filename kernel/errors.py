@@ -232,7 +232,7 @@ class StoreError(VernierMQError):
 
 class StoreLocked(StoreError):
     def __init__(self, path: Path) -> None:
-        super().__init__(f"another broker uses the store {path}; stop it, or give this one another [store] path")
+        super().__init__(f"a broker uses the store {path}; stop it first, or choose another store")
         self.path = path
 
 

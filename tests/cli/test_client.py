@@ -201,6 +201,14 @@ def test_a_time_that_is_none_is_refused_before_anything_is_asked(arguments: tupl
     assert f"{value} is not a duration such as '500ms' or '1h30m'" in refused.stderr
 
 
+def test_a_standard_input_that_is_closed_is_told(place: Place, topic: str) -> None:
+    command = [sys.executable, "-m", "verniermq.cli", "send", topic, "-", "--namesrv", place.namesrv]
+    done = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&-', *command], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr == 'verniermq: BODY "-" reads the standard input, which is closed\n'
+
+
 def test_errors_say_what_to_do(place: Place) -> None:
     missing = run(place, "tail", "absent")
     nobody = CliRunner().invoke(main, ["topic", "list", "--namesrv", "127.0.0.1:1"])

@@ -120,3 +120,23 @@ async def test_files_of_plugins_are_looked_at_and_mended_too(tmp_path: Path) -> 
     assert "schedule" not in without.stdout
     assert "made again at the next start" in mended.stdout
     assert not (folder / "timerwheel").exists()
+
+
+def test_a_store_that_the_system_does_not_let_one_use_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "lock").mkdir()  # where a file is expected: root may read everything else
+
+    for what in ("check", "repair"):
+        result = store(what, "--store", str(tmp_path))
+
+        assert result.returncode == 2
+        assert result.stderr.startswith(f"verniermq: the store {tmp_path} cannot be used: [Errno ")
+        assert result.stderr.count("\n") == 1
+
+
+async def test_a_store_that_a_broker_uses_is_told_with_what_to_do(tmp_path: Path) -> None:
+    async with served(tmp_path):
+        result = store("check", "--store", str(tmp_path))
+
+    assert result.returncode == 2
+    assert result.stderr == f"verniermq: a broker uses the store {tmp_path}; stop it first, or choose another store\n"

@@ -131,7 +131,7 @@ async def test_a_port_in_use_is_said_in_one_line_and_nothing_is_left_behind(
 
 async def test_a_store_in_use_is_refused(tmp_path: Path) -> None:
     async with running_broker(tmp_path, plugins__enable=[]):
-        with pytest.raises(StoreLocked, match="another broker uses the store"):
+        with pytest.raises(StoreLocked, match="a broker uses the store"):
             async with running_broker(tmp_path, plugins__enable=[]):
                 pass
 
