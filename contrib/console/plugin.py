@@ -23,7 +23,12 @@ logger = logging.getLogger(__name__)
 @attrs.define(eq=False)
 class Plugin:
     declaration: ClassVar = Declaration(
-        api=1, config=Config, summary="A console in the browser.", needs=("admin", "topics")
+        api=1,
+        config=Config,
+        summary="A console in the browser.",
+        needs=("admin", "topics"),
+        packages=("jinja2", "starlette", "uvicorn"),
+        install="verniermq[console]",
     )
     config: Config
     broker: Context
@@ -36,13 +41,8 @@ class Plugin:
             self._config = attrs.evolve(self.config, listen=self._listen_of_http())
         check(self._config)
         # Here, so that its settings can be listed where the packages that it needs are not installed.
-        try:
-            from verniermq.contrib.console.server import ConsoleServer
-        except ImportError as error:
-            if error.name is None or error.name.startswith("verniermq"):
-                raise
-            install = "pip install 'verniermq[console]'"
-            raise ConfigError(f"plugin 'console' needs {error.name}; install it with: {install}") from None
+        from verniermq.contrib.console.server import ConsoleServer
+
         self.server = ConsoleServer(self.config.listen, self._console)
 
     @hookimpl

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
-from verniermq.kernel import ConfigError, Context, Declaration, Document, Registry, hookimpl, setting
+from verniermq.kernel import Context, Declaration, Document, Registry, hookimpl, setting
 
 if TYPE_CHECKING:
     from verniermq.contrib.grpc.port import GrpcPort
@@ -36,6 +36,8 @@ class Plugin:
         config=Config,
         summary="Serves RocketMQ 5's clients, which speak gRPC.",
         needs=("pop",),
+        packages=("hpack", "google.protobuf", "cryptography"),
+        install="verniermq[grpc]",
         on_failure="closed",
     )
     config: Config
@@ -69,19 +71,14 @@ class Plugin:
     def _make_port(self) -> GrpcPort:
         """
         Raises:
-            ConfigError: what the plugin needs is not installed, or the certificate cannot be read.
+            ConfigError: the certificate cannot be read.
         """
         # Here, so that its settings can be listed where gRPC is not installed.
-        try:
-            from verniermq.contrib.grpc.brokers import OwnBroker
-            from verniermq.contrib.grpc.neighbours import Neighbours
-            from verniermq.contrib.grpc.port import GrpcPort
-            from verniermq.contrib.grpc.remote import RemoteBrokers
-        except ImportError as error:
-            if error.name is None or error.name.startswith("verniermq"):
-                raise
-            install = "pip install 'verniermq[grpc]'"
-            raise ConfigError(f"plugin 'grpc' needs {error.name}; install it with: {install}") from None
+        from verniermq.contrib.grpc.brokers import OwnBroker
+        from verniermq.contrib.grpc.neighbours import Neighbours
+        from verniermq.contrib.grpc.port import GrpcPort
+        from verniermq.contrib.grpc.remote import RemoteBrokers
+
         self._others = RemoteBrokers(
             self.broker.name_servers, clock=self.broker.clock, tls=lambda: self.broker.outgoing_tls
         )

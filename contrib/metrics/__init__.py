@@ -108,6 +108,13 @@ class Plugin:
     def __attrs_post_init__(self) -> None:
         self.lag = LagTable(self.broker)
         self._own = OwnMetrics(self.broker, self.requests, self.lag)
+        if self.config.otlp:
+            try:
+                import verniermq.contrib.metrics.otlp  # noqa: F401
+            except ImportError as error:
+                raise PluginError(
+                    f"otlp needs OpenTelemetry's exporter ({error}): pip install 'verniermq[otlp]'", "metrics"
+                ) from error
 
     def setup(self, registry: Registry) -> None:
         names = self.config.names
@@ -124,12 +131,8 @@ class Plugin:
         registry.page("/metrics/detailed", self.detailed, listen=self.config.listen)
 
     def _push(self, registry: Registry) -> None:
-        try:
-            from verniermq.contrib.metrics.otlp import OtlpPush
-        except ImportError as error:
-            raise PluginError(
-                f"otlp needs OpenTelemetry's exporter ({error}): pip install 'verniermq[otlp]'", "metrics"
-            ) from error
+        from verniermq.contrib.metrics.otlp import OtlpPush
+
         self.otlp = OtlpPush(
             self.broker, self.config.otlp, self.config.otlp_headers, self.config.otlp_interval,
             look=self._look, families=self._families, constant=self._constant, most=self.config.max_series,

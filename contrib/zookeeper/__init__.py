@@ -56,6 +56,8 @@ class Plugin:
         config=Config,
         summary="Lets replicas choose their master through ZooKeeper.",
         needs=("ha",),
+        packages=("kazoo",),
+        install="verniermq[zookeeper]",
     )
     config: Config
     broker: Context
@@ -69,10 +71,6 @@ class Plugin:
 
     @hookimpl(optionalhook=True)
     def coordinator_for(self, cluster: str, broker: str, ttl: float) -> Coordinator:
-        try:
-            from verniermq.contrib.zookeeper.coordinator import ZooKeeper
-        except ImportError as error:
-            raise PluginError(
-                "the plugin zookeeper needs kazoo: pip install 'verniermq[zookeeper]'", "zookeeper"
-            ) from error
+        from verniermq.contrib.zookeeper.coordinator import ZooKeeper
+
         return ZooKeeper(self.config, cluster, broker, ttl=ttl)

@@ -179,6 +179,26 @@ def _module_of_file(candidate: PluginCandidate) -> str:
     return f"verniermq_plugin_file_{candidate.name}"
 
 
+def check_packages(found: Found) -> None:
+    """
+    Raises:
+        PluginError: a package that the plugin declares is not installed.
+    """
+    declaration = found.declaration
+    missing = [name for name in declaration.packages if not _is_installed(name)]
+    if missing:
+        install = declaration.install or " ".join(missing)
+        why = f"plugin {found.name!r} needs {', '.join(missing)}; install it with: pip install '{install}'"
+        raise PluginError(why, found.name)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # the package that it is in is missing; or somebody made a module of that name
+        return package in sys.modules
+
+
 def _import_target(target: str) -> Any:
     module_name, _, attribute = target.partition(":")
     module = importlib.import_module(module_name)

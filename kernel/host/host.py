@@ -100,7 +100,7 @@ class PluginHost:
             defaults: what ``"default"`` stands for there, if not what the catalogue says
 
         Raises:
-            PluginError: a plugin is not to be found, does not fit, or needs one that is not active.
+            PluginError: a plugin is not to be found, does not fit, or needs another, or a package, that is not there.
             ConfigError: a plugin's table is wrong.
         """
         catalogue = self.catalogue
@@ -109,6 +109,7 @@ class PluginHost:
         found = [discovery.load(candidate, catalogue.attribute) for candidate in candidates]
         plugins = in_order(found, configuration, known)
         for plugin in plugins:
+            discovery.check_packages(plugin)
             self._specify_own(plugin)
         for plugin in plugins:
             try:
@@ -133,6 +134,9 @@ class PluginHost:
     def _register(self, found: discovery.Found, config: Any) -> None:
         try:
             instance = found.plugin_class(config, self._context())
+        except (PluginError, ConfigError) as error:
+            error.plugin = found.name
+            raise
         except Exception as error:
             why = f"plugin {found.name!r} cannot be made: {type(error).__name__}: {error}"
             raise PluginError(why, found.name) from error

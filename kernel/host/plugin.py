@@ -80,6 +80,10 @@ class Declaration:
     config: type[Any] = NoConfig
     needs: tuple[str, ...] = ()
     """Plugins that must be active too."""
+    packages: tuple[str, ...] = ()
+    """Python packages that must be installed, by the names that they are imported by."""
+    install: str = ""
+    """What pip installs them with, such as ``verniermq[grpc]``; without it, their own names."""
     before: tuple[str, ...] = ()
     """Plugins that hear of everything after this one, if they are active."""
     after: tuple[str, ...] = ()

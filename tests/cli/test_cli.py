@@ -143,6 +143,33 @@ def test_a_plugin_that_fails_to_load_is_listed_with_the_reason(tmp_path: Path) -
     assert entries["filter"]["state"] == "active"
 
 
+@pytest.mark.parametrize(
+    ("enabled", "setting", "missing", "told"),
+    [
+        ("grpc", "plugins.grpc.port=0", "hpack", "plugin 'grpc' needs hpack; install it with: pip install 'verniermq["),
+        ("console", "plugins.console.listen=127.0.0.1:0", "jinja2", "plugin 'console' needs jinja2; install it with:"),
+        ("zookeeper", "plugins.ha.replica=1", "kazoo", "plugin 'zookeeper' needs kazoo; install it with: pip install"),
+        (
+            "metrics", "plugins.metrics.otlp=http://localhost:4318",
+            "opentelemetry.exporter.otlp.proto.http.metric_exporter", "otlp needs OpenTelemetry's exporter",
+        ),
+    ],
+)  # fmt: skip
+def test_a_package_that_a_plugin_needs_is_missed_before_a_start(
+    monkeypatch: pytest.MonkeyPatch, enabled: str, setting: str, missing: str, told: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)  # what a module that is not installed looks like to an import
+    monkeypatch.delitem(sys.modules, "verniermq.contrib.metrics.otlp", raising=False)
+    options = ("--set", f"plugins.enable=default,ha,http,{enabled}", "--set", setting)
+
+    checked = run("config", "check", *options)
+    listed = run("plugins", *options, "--json")
+
+    entries = {entry["name"]: entry for entry in json.loads(listed.stdout)["entries"]}
+    assert (checked.exit_code, told in checked.stderr, checked.stderr.count("\n")) == (2, True, 1)
+    assert (listed.exit_code, entries[enabled]["state"], told in entries[enabled]["reason"]) == (1, "failed", True)
+
+
 def test_the_list_of_plugins_shows_no_secret_however_deep_it_lies(tmp_path: Path) -> None:
     (tmp_path / "broker.toml").write_text(
         "[plugins]\nenable = ['default', 'acl']\n"
