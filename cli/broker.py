@@ -24,6 +24,7 @@ from verniermq.cli.logs import set_up_logging
 from verniermq.cli.options import config_options, configuration_from
 from verniermq.cli.process import collect_garbage_rarely, description, raise_descriptor_limit
 from verniermq.cli.progress import progress_of
+from verniermq.cli.reach import unreachable
 from verniermq.cli.sdnotify import Notifier
 from verniermq.kernel.broker import Broker
 from verniermq.kernel.config import CONFIG_VARIABLE, Configuration
@@ -154,6 +155,8 @@ async def _run(
         async with AsyncExitStack() as stack:
             with progress_of("reading the log") as progress:
                 running = await stack.enter_async_context(Broker(configuration, reread=reread, progress=progress))
+            if (why := unreachable(configuration, running)) is not None:
+                logger.warning("other machines do not find this broker: %s", why)
             collect_garbage_rarely()
             click.echo(_banner(running, time.perf_counter() - started), err=True)
             if ready_file is not None:

@@ -10,6 +10,7 @@ import click
 
 from verniermq.cli.client import json_option, print_json
 from verniermq.cli.options import config_options, configuration_from
+from verniermq.cli.reach import unreachable
 from verniermq.cli.render import effective, render, render_effective
 from verniermq.cli.rocketmqconf import import_conf
 from verniermq.kernel.broker import Broker
@@ -53,24 +54,28 @@ def check(
 ) -> None:  # fmt: skip
     """Say whether a broker would take this configuration: settings, plugins, and the address for clients.
 
+    It warns where name servers on other machines would be told an address of this one alone.
+
     Exit code 0: it would. 2: it would not, and one line says why.
     """
     path = _one(file, config_path)
     configuration = configuration_from(path, no_plugins, settings)
     broker = Broker(configuration)
     broker.host.load(configuration)
-    plugins, advertised = list(broker.host.active), broker.advertised
+    plugins, advertised, warning = list(broker.host.active), broker.advertised, unreachable(configuration, broker)
     # A plugin's settings may be right and yet hardly meant: a method notes() of their class says so.
     notes = [note for found in broker.host.active.values() for note in getattr(found.config, "notes", tuple)()]
     if as_json:
-        click.echo(
-            json.dumps({"file": str(path or ""), "plugins": plugins, "address": advertised.host, "notes": notes})
-        )
+        told = {"file": str(path or ""), "plugins": plugins, "address": advertised.host, "warning": warning or ""}
+        click.echo(json.dumps({**told, "notes": notes}))
     else:
-        told = f"clients would be told {advertised.host} ({advertised.why})"
-        click.echo(f"{path or 'the defaults'}: fine; {len(plugins)} plugins, {told}")
+        verdict = "fine" if warning is None else "valid, with a warning"
+        address = f"clients would be told {advertised.host} ({advertised.why})"
+        click.echo(f"{path or 'the defaults'}: {verdict}; {len(plugins)} plugins, {address}")
         for note in notes:
             click.echo(f"note: {note}")
+        if warning is not None:
+            click.echo(f"warning: {warning}", err=True)
 
 
 def _one(file: Path | None, config_path: Path | None) -> Path | None:
@@ -102,11 +107,15 @@ def import_file(conf: Path, output: Path | None, as_json: bool) -> None:
         output.write_text(imported.toml, encoding="utf-8")
     if as_json:
         left_out = [{"name": name, "why": why} for name, why in imported.left_out]
-        print_json({"file": str(output or ""), "settings": document, "left_out": left_out})
+        print_json(
+            {"file": str(output or ""), "settings": document, "left_out": left_out, "notes": list(imported.notes)}
+        )
     elif output is None:
         click.echo(imported.toml, nl=False)
     else:
         click.echo(f"{output}: {sum(map(len, imported.tables.values()))} settings, {len(imported.left_out)} left out")
+        for note in imported.notes:
+            click.echo(f"warning: {note}", err=True)
 
 
 def default_file() -> str:

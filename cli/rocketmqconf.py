@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
+from verniermq.cli.reach import is_elsewhere
 from verniermq.kernel.config.toml import toml_value
 from verniermq.kernel.errors import UnknownSetting, VernierMQError
 
@@ -66,6 +67,8 @@ class Imported:
     """Section → key → value."""
     left_out: tuple[tuple[str, str], ...]
     """Names that mean nothing here, and why."""
+    notes: tuple[str, ...] = ()
+    """What somebody has to decide."""
 
     @property
     def toml(self) -> str:
@@ -75,6 +78,7 @@ class Imported:
             lines += [f"{key} = {toml_value(value)}" for key, value in table.items()]
             lines.append("")
         lines += [f"# {name}: {why}" for name, why in self.left_out]
+        lines += [f"# {note}" for note in self.notes]
         return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -101,7 +105,16 @@ def import_conf(text: str) -> Imported:
         left_out.append(
             ("brokerRole", 'a broker with id 0 is a master; [plugins] enable = ["default", "ha"] lets slaves copy it')
         )
-    return Imported(tables, tuple(left_out))
+    return Imported(tables, tuple(left_out), tuple(_notes(tables.get("broker", {}))))
+
+
+def _notes(broker: Mapping[str, Any]) -> Iterator[str]:
+    elsewhere = [address for address in broker.get("namesrv", ()) if is_elsewhere(address)]
+    if elsewhere and not broker.get("advertise"):
+        yield (
+            f"brokerIP1 is not said: {', '.join(elsewhere)} would tell clients 127.0.0.1. Set [broker] host = "
+            '"0.0.0.0", and advertise to an address that they reach'
+        )
 
 
 def _value(name: str, dotted: str, text: str) -> Any:

@@ -95,6 +95,31 @@ def test_a_file_of_a_slave_makes_a_slave(tmp_path: Path) -> None:
     assert configuration.broker.id == 1
 
 
+@pytest.mark.parametrize(
+    ("conf", "warned"),
+    [
+        ("namesrvAddr=10.0.0.1:9876\n", True),
+        ("namesrvAddr=names.example:9876\nbrokerName=b\n", True),
+        ("namesrvAddr=10.0.0.1:9876\nbrokerIP1=10.0.0.5\n", False),
+        ("namesrvAddr=127.0.0.1:9876;localhost:9877\n", False),
+    ],
+)
+def test_a_broker_that_name_servers_elsewhere_would_call_loopback_is_warned_of(
+    tmp_path: Path, conf: str, warned: bool
+) -> None:
+    file, made = tmp_path / "broker.conf", tmp_path / "broker.toml"
+    file.write_text(conf)
+
+    done = CliRunner().invoke(main, ["config", "import", str(file), "-o", str(made)])
+    checked = CliRunner().invoke(main, ["config", "check", str(made)])
+    as_json = json.loads(CliRunner().invoke(main, ["config", "check", str(made), "--json"]).output)
+
+    assert (done.exit_code, checked.exit_code) == (0, 0), checked.output
+    assert ("# brokerIP1 is not said" in made.read_text(), "brokerIP1 is not said" in done.stderr) == (warned, warned)
+    assert ("would tell clients 127.0.0.1" in checked.stderr, "fine" in checked.stdout) == (warned, not warned)
+    assert bool(as_json["warning"]) == warned
+
+
 def test_a_value_that_no_broker_would_take_is_refused(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("listenPort=99999999\n")
