@@ -29,8 +29,17 @@ from verniermq.kernel import (
 )
 from verniermq.protocol.nameserver import GetRouteInfo
 
+START_ONE: Final = "start one with: verniermq broker, or give its address: --namesrv"
+"""For a command that found no name server."""
 MASTER: Final = "0"
 """The id of a master among the brokers of one name, as JSON has it."""
+
+
+class NoNameServer(PeerUnreachable):
+    """None of the name servers answered."""
+
+    def __init__(self, reasons: Sequence[tuple[str, str]]) -> None:
+        super().__init__("a name server", "; ".join(f"{address}: {why}" for address, why in reasons) or "none is known")
 
 
 class Peers:
@@ -106,9 +115,9 @@ class Peers:
 
         Raises:
             UnexpectedAnswer: it refuses.
-            RemotingError: none answers; the last one's error.
+            NoNameServer: none answers.
         """
-        why: RemotingError = PeerUnreachable("name server", "none is known")
+        reasons: list[tuple[str, str]] = []
         for address in self._name_servers:
             try:
                 answer = await self.ask(address, request)
@@ -116,8 +125,8 @@ class Peers:
             except UnexpectedAnswer:
                 raise
             except RemotingError as error:
-                why = error
-        raise why
+                reasons.append((address, str(error).removeprefix(f"cannot reach {address}: ")))
+        raise NoNameServer(reasons)
 
     async def route(self, topic: str) -> Mapping[str, Any]:
         """Where a topic is, as JSON: ``queueDatas`` and ``brokerDatas``.

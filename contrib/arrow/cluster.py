@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from verniermq.contrib.arrow.errors import BrokerGone, NoSuchTopic, TableError
+from verniermq.contrib.arrow.errors import BrokerGone, ClusterUnreachable, NoSuchTopic, TableError
 from verniermq.contrib.arrow.requests import GetQueueRanges, ReportStream
 from verniermq.contrib.arrow.wire import Wire
 from verniermq.kernel import (
     AUTO_CREATE_TOPIC,
     Command,
     MessageQueue,
+    PeerUnreachable,
     Perm,
     RemotingError,
     RequestCode,
@@ -129,6 +130,19 @@ class Cluster:
         return self._wires.setdefault(address, Wire(address))
 
     # --- name servers ----------------------------------------------------------------------
+
+    def expect_name_server(self) -> None:
+        """For somebody who waits: an address that is wrong is told at once, before patience is tried.
+
+        Raises:
+            ClusterUnreachable: none can be reached.
+        """
+        try:
+            self._ask_name_server(Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        except PeerUnreachable as error:
+            raise ClusterUnreachable(error) from error
+        except RemotingError:
+            pass  # it is there, and the first who needs it asks again
 
     def _ask_name_server(self, asked: Command | Request) -> Command:
         failure: Exception | None = None

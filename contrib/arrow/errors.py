@@ -55,6 +55,13 @@ class BrokerGone(TableError):
         )
 
 
+class ClusterUnreachable(TableError):
+    def __init__(self, why: object) -> None:
+        super().__init__(
+            f"no name server answered: {why}; start one with: verniermq broker, or give its address: --namesrv"
+        )
+
+
 class NoArrow(TableError):
     def __init__(self, why: object) -> None:
         super().__init__(f"this needs pyarrow and numpy: pip install 'verniermq[arrow]' ({why})")

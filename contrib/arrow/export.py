@@ -141,6 +141,7 @@ def run(export: Export, progress: ExportProgress) -> int:
         options = ReadOptions.parse(export.source_options(), streaming=True)
         cluster = Cluster(options.name_servers, options.retry_seconds)
         try:
+            cluster.expect_name_server()
             job = ExportJob(export, options, cluster, table, ExportCheckpoint(out / "_checkpoint"), progress)
             job.run()
         except KeyboardInterrupt:

@@ -116,7 +116,7 @@ class Wire:
             host, port = parse_address(self.address)
             self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
         except (OSError, ValueError) as error:
-            raise PeerUnreachable(self.address, str(error)) from error
+            raise PeerUnreachable(self.address, getattr(error, "strerror", None) or str(error)) from error
         self._socket.settimeout(self._timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._incoming = cast(BinaryIO, self._socket.makefile("rb", buffering=1 << 16))

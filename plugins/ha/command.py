@@ -25,7 +25,7 @@ from verniermq.kernel import (
     VernierMQError,
     parse_answer,
 )
-from verniermq.protocol.peers import MASTER, Peers
+from verniermq.protocol.peers import MASTER, START_ONE, NoNameServer, Peers
 from verniermq.protocol.replicas import SwitchMaster
 
 T = TypeVar("T")
@@ -48,7 +48,10 @@ class NoSuchReplica(VernierMQError):
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    return anyio.run(work)
+    try:
+        return anyio.run(work)
+    except NoNameServer as error:
+        raise VernierMQError(f"{error}; {START_ONE}") from None
 
 
 async def _addresses(peers: Peers) -> dict[str, dict[str, str]]:

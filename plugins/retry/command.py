@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
-from typing import Any, TextIO, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 import anyio
 import click
@@ -15,8 +15,9 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from verniermq.kernel import RETRY_PREFIX, SystemClock
+from verniermq.kernel import RETRY_PREFIX, SystemClock, VernierMQError
 from verniermq.plugins.retry.deadletters import DeadLetter, DeadLetters, Pace
+from verniermq.protocol.peers import START_ONE, NoNameServer
 
 T = TypeVar("T")
 PREVIEW = 60
@@ -37,6 +38,8 @@ since_option = click.option("--since", type=click.DateTime(), help="Only those t
 def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return anyio.run(work)
+    except NoNameServer as error:
+        raise VernierMQError(f"{error}; {START_ONE}") from None
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -82,7 +85,10 @@ def list_groups(namesrv: str, as_json: bool) -> None:
 @click.option("--limit", default=20, show_default=True, help="At most so many.")
 @json_option
 def show(group: str, namesrv: str, keys: tuple[str, ...], since: datetime | None, limit: int, as_json: bool) -> None:
-    """Show a group's dead letters: what they are, where they came from, and why each attempt failed."""
+    """Show a group's dead letters: what they are, where they came from, and why each attempt failed.
+
+    Exit code 1: there are none.
+    """
 
     async def work() -> None:
         shown = 0
@@ -92,8 +98,8 @@ def show(group: str, namesrv: str, keys: tuple[str, ...], since: datetime | None
                 shown += 1
                 if shown == limit:
                     break
-        if not shown and not as_json:
-            click.echo(f"group {group} has no such dead letters", err=True)
+        if not shown:
+            _nothing(group, keys, since)
 
     _run(work)
 
@@ -142,6 +148,8 @@ def resend(
     They go to the topic they came from, where every group that subscribes to it gets them; --to-group spares the
     others (a group that consumes in order does not take messages this way). The dead letters themselves stay; what
     is sent says in its properties where it comes from: DLQ_RESENT_FROM, DLQ_RESENT_TIMES, DLQ_RESENT_MS.
+
+    Exit code 1: there are none to send.
     """
     if everything == bool(keys):
         raise click.UsageError("say which: --all, or --key once or more")
@@ -168,7 +176,16 @@ def resend(
         return sent
 
     count = _run(work)
+    if not count:
+        _nothing(group, keys, since)
     click.echo(f"{count} dead letters of group {group} {'chosen' if dry_run else 'sent again'}", err=True)
+
+
+def _nothing(group: str, keys: tuple[str, ...], since: datetime | None) -> NoReturn:
+    """Say that there was nothing to do; exit code 1."""
+    such = "such " if keys or since is not None else ""
+    click.echo(f"group {group} has no {such}dead letters; 'verniermq dlq list' shows which groups have some", err=True)
+    raise SystemExit(1)
 
 
 def _first(namesrv: str) -> str:

@@ -373,3 +373,10 @@ def test_files_are_about_as_large_as_the_target(
     assert [name[:10] for name in files] == ["part-00000", "part-00001"]  # one of each queue: batches are not cut
     assert bodies_in(tmp_path, form, topic) == sorted(bodies)
     assert wrong.exit_code == 2
+
+
+def test_an_export_that_finds_no_name_server_says_so_at_once(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(main, ["export", str(tmp_path / "out"), "--namesrv", "127.0.0.1:1"])
+
+    assert refused.exit_code == 2
+    assert "no name server answered: cannot reach 127.0.0.1:1: Connection refused; start one with" in refused.stderr

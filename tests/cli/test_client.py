@@ -209,6 +209,14 @@ def test_a_standard_input_that_is_closed_is_told(place: Place, topic: str) -> No
     assert done.stderr == 'verniermq: BODY "-" reads the standard input, which is closed\n'
 
 
+def test_commands_that_find_no_name_server_say_how_to_start_one() -> None:
+    for words in (["ha", "status"], ["dlq", "list"]):
+        refused = CliRunner().invoke(main, [*words, "--namesrv", "127.0.0.1:1"])
+
+        assert refused.exit_code == 2
+        assert "127.0.0.1:1: Connection refused; start one with: verniermq broker, or give" in refused.stderr
+
+
 def test_errors_say_what_to_do(place: Place) -> None:
     missing = run(place, "tail", "absent")
     nobody = CliRunner().invoke(main, ["topic", "list", "--namesrv", "127.0.0.1:1"])

@@ -49,6 +49,16 @@ async def test_list_counts_the_dead_letters_of_each_group(tmp_path: Path) -> Non
         assert json.loads(result.output) == {"group": "billing", "letters": 3}
 
 
+async def test_where_there_are_no_dead_letters_a_line_says_so_and_the_exit_code_is_1(tmp_path: Path) -> None:
+    async with served(tmp_path) as (broker, _):
+        shown = await verniermq(broker, "show", "nope", "--json")
+        resent = await verniermq(broker, "resend", "nope", "--all")
+
+        assert (shown.exit_code, resent.exit_code) == (1, 1)
+        assert "group nope has no dead letters; 'verniermq dlq list' shows" in shown.stderr
+        assert "group nope has no dead letters; 'verniermq dlq list' shows" in resent.stderr
+
+
 async def test_show_tells_where_a_letter_came_from_and_why_it_died(tmp_path: Path) -> None:
     async with served(tmp_path) as (broker, client):
         await kill(client)
