@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -47,11 +48,29 @@ class NoSuchReplica(VernierMQError):
     """The name server does not know it."""
 
 
+class NobodyToAsk(VernierMQError):
+    """A question, where no terminal is."""
+
+
 def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return anyio.run(work)
     except NoNameServer as error:
         raise VernierMQError(f"{error}; {START_ONE}") from None
+
+
+def _confirm(question: str, yes: bool) -> None:
+    """Ask before something is changed; where nobody can answer, ``--yes`` has to.
+
+    Raises:
+        click.Abort: the answer is no.
+        NobodyToAsk: nobody can be asked.
+    """
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise NobodyToAsk(f"{question} nobody is here to ask; say --yes")
+    click.confirm(question, abort=True, err=True)
 
 
 async def _addresses(peers: Peers) -> dict[str, dict[str, str]]:
@@ -134,8 +153,10 @@ def _show(one: dict[str, Any]) -> None:
 @click.option("--to", type=int, required=True, help="The number of the replica that becomes the master.")
 @json_option
 @namesrv_option
-def switch(broker: str, to: int, as_json: bool, namesrv: str) -> None:
+@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+def switch(broker: str, to: int, as_json: bool, namesrv: str, yes: bool) -> None:
     """Make another replica the master. Sends wait for it; none fails. It must be in sync."""
+    _confirm(f"make replica {to} the master of {broker}?", yes)
 
     async def work() -> None:
         async with Peers(namesrv) as peers:

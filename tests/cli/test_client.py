@@ -217,6 +217,13 @@ def test_commands_that_find_no_name_server_say_how_to_start_one() -> None:
         assert "127.0.0.1:1: Connection refused; start one with: verniermq broker, or give" in refused.stderr
 
 
+def test_a_switch_is_asked_about() -> None:
+    asked = CliRunner().invoke(main, ["ha", "switch", "broker-a", "--to", "2", "--namesrv", "127.0.0.1:1"])
+
+    assert asked.exit_code == 2
+    assert "make replica 2 the master of broker-a? nobody is here to ask; say --yes" in asked.stderr
+
+
 def test_errors_say_what_to_do(place: Place) -> None:
     missing = run(place, "tail", "absent")
     nobody = CliRunner().invoke(main, ["topic", "list", "--namesrv", "127.0.0.1:1"])

@@ -124,7 +124,7 @@ def check_pair(pair: Pair) -> dict[str, Any]:
     after = pair.until(both_in_sync)
 
     # And back, as planned.
-    assert f"replica {killed} is the master" in pair.run("ha", "switch", NAME, "--to", str(killed))
+    assert f"replica {killed} is the master" in pair.run("ha", "switch", NAME, "--to", str(killed), "--yes")
     after = pair.until(lambda status: both_in_sync(status) and status["master"] == killed)
     told = pair.run("tail", "orders", "--from-start", "--no-wait")
     assert [told.count(text) for text in ("one", "two", "three")] == [1, 1, 1]

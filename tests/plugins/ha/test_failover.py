@@ -388,7 +388,7 @@ async def test_no_send_fails_while_the_master_is_switched(tmp_path: Path) -> Non
         async with peer(old.address) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(send_on, client)
             await until(lambda: len(statuses) > 20)
-            named = ["switch", "a", "--to", str(second), "--json", "--namesrv", replicas.namesrv]
+            named = ["switch", "a", "--to", str(second), "--yes", "--json", "--namesrv", replicas.namesrv]
             result = await anyio.to_thread.run_sync(CliRunner().invoke, ha, named)
             assert orjson.loads(result.output) == {"broker": "a", "master": second}
             assert await replicas.master() == second
