@@ -21,7 +21,7 @@ LONGEST_SLIP: Final = 200
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known name was probably meant, for the end of an error message."""
     names = sorted(known)
-    close = close_match(name, names, 0.5)
+    close = close_match(name, names, 0.6)
     if close is not None:
         return f"did you mean {close!r}?"
     return f"it knows {', '.join(names)}" if names else "it knows none"

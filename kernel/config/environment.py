@@ -19,7 +19,7 @@ from typing import Final
 from verniermq.kernel.config.fields import settings_of
 from verniermq.kernel.config.kinds import is_table, unwrapped
 from verniermq.kernel.config.schema import SECTIONS, PluginPlace
-from verniermq.kernel.errors import ConfigError, nearest
+from verniermq.kernel.errors import ConfigError, close_match
 
 PREFIX: Final = "VERNIERMQ_"
 PLUGIN_PREFIX: Final = "VERNIERMQ_PLUGINS_"
@@ -119,4 +119,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[s
 
 def refuse_variable(name: str, known: Iterable[str]) -> None:
     """Say that no setting has this variable."""
-    raise ConfigError(f"environment: {name} is not a setting; {nearest(name, known)}")
+    # Without what all have in common, or anything would be like something.
+    close = close_match(name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known], 0.6)
+    advice = "'verniermq config default' shows all settings" if close is None else f"did you mean {PREFIX + close!r}?"
+    raise ConfigError(f"environment: {name} is not a setting; {advice}")

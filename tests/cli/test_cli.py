@@ -130,6 +130,15 @@ def test_one_plugin_is_shown_with_its_settings() -> None:
     assert (unknown.exit_code, "did you mean 'retention'?" in unknown.stderr) == (2, True)
 
 
+def test_a_name_that_is_like_none_gets_no_other_one() -> None:
+    plugin = run("plugins", "show", "nosuch")
+    variable = run("config", "check", environment={"VERNIERMQ_FOO": "1"})
+
+    assert (plugin.exit_code, "it knows " in plugin.stderr, "did you mean" in plugin.stderr) == (2, True, False)
+    assert (variable.exit_code, "VERNIERMQ_FOO is not a setting" in variable.stderr) == (2, True)
+    assert "'verniermq config default' shows all settings" in variable.stderr
+
+
 def test_a_plugin_that_fails_to_load_is_listed_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('no licence')\n")
     (tmp_path / "broker.toml").write_text("[plugins]\nenable = ['default', 'broken.py']\n")
