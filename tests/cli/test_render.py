@@ -192,7 +192,7 @@ def test_any_value_is_written_as_toml_on_one_line(key: str, value: Any) -> None:
 def test_any_settings_survive_being_shown(port: int, interval: float, segment: int, names: list[str]) -> None:
     flags = {
         "broker.port": port,
-        "store.flush_interval": interval,
+        "store.flush_interval": f"{interval}s",
         "store.segment_size": segment,
         "plugins.disable": names,
     }
