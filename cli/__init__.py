@@ -67,7 +67,7 @@ def imported(target: str) -> click.Command:
 
 def _open_standard_streams() -> None:
     """Whoever started us may have closed them: what is opened next would get their numbers, a socket that others then
-    take for the standard input.
+    take for the standard input. A closed standard input stays none for whoever wants to read it.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -76,7 +76,8 @@ def _open_standard_streams() -> None:
             if os.open(os.devnull, os.O_RDWR) != number:
                 continue
             os.set_inheritable(number, True)
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+            if name != "stdin":
+                setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
 class _Commands(click.Group):
