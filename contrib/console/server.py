@@ -6,8 +6,11 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from verniermq.contrib.console.app import ConsoleApp
 from verniermq.contrib.console.console import Console
@@ -15,6 +18,18 @@ from verniermq.contrib.console.history import Sampler
 from verniermq.contrib.console.pages import VIEWS
 from verniermq.contrib.console.settings import listen_address
 from verniermq.kernel import ConfigError
+
+
+class _Accepted(H11Protocol):
+    """A connection that somebody accepted, and read so much of: that comes before all that is read here."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, received: bytes) -> None:
+        super().__init__(config=config, server_state=state, app_state={})
+        self._received = received
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.data_received(self._received)
 
 
 class ConsoleServer:
@@ -28,8 +43,9 @@ class ConsoleServer:
         self._listen = listen
         self._make = make
         self._socket: socket.socket | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._protocol: Callable[[], asyncio.Protocol]
+        self._started: Future[asyncio.AbstractEventLoop] = Future()
+        """The loop, once it serves; cancelled if it never did."""
+        self._accepted: Callable[[bytes], asyncio.Protocol]
         self._stop: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
         self.console: Console
@@ -55,8 +71,14 @@ class ConsoleServer:
 
     def start(self) -> None:
         """Serve on a thread of its own."""
-        self._thread = threading.Thread(target=lambda: asyncio.run(self.serve()), name="console", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="console", daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self.serve())
+        finally:
+            self._started.cancel()
 
     async def serve(self) -> None:
         """Serve until :meth:`stop` is called."""
@@ -69,18 +91,14 @@ class ConsoleServer:
         )  # fmt: skip
         config.load()
         server = uvicorn.Server(config)
-        self._protocol = lambda: config.http_protocol_class(
-            config=config,
-            server_state=server.server_state,
-            app_state={},  # type: ignore[call-arg]
-        )
-        self._loop = asyncio.get_running_loop()
+        self._accepted = lambda received: _Accepted(config, server.server_state, received)
 
         def stop() -> None:
             app.stopping.set()
             server.should_exit = True
 
         self._stop = stop
+        self._started.set_result(asyncio.get_running_loop())
         sampling = asyncio.create_task(Sampler(console).run())
         try:
             await server.serve(sockets=[] if self._socket is None else [self._socket])
@@ -89,25 +107,32 @@ class ConsoleServer:
             console.peers.close()
 
     def take(self, peer: socket.socket, received: bytes) -> None:
-        """Serve a connection that somebody accepted, and read so much of. May be called from any thread."""
-        if self._loop is None or self._loop.is_closed():
-            peer.close()
-        else:
-            asyncio.run_coroutine_threadsafe(self._take(peer, received), self._loop)
+        """Serve a connection that somebody accepted, and read so much of. May be called from any thread, and before
+        the console's own has begun."""
+
+        def hand_over(started: Future[asyncio.AbstractEventLoop]) -> None:
+            if started.cancelled() or started.result().is_closed():
+                peer.close()
+            else:
+                asyncio.run_coroutine_threadsafe(self._take(peer, received), started.result())
+
+        self._started.add_done_callback(hand_over)
 
     async def _take(self, peer: socket.socket, received: bytes) -> None:
         peer.setblocking(False)
         try:
-            _, protocol = await asyncio.get_running_loop().connect_accepted_socket(self._protocol, peer)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: self._accepted(received), peer)
         except OSError:
             peer.close()  # it is gone
-        else:
-            protocol.data_received(received)
 
     def stop(self) -> None:
         """May be called from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop)
+
+        def end(started: Future[asyncio.AbstractEventLoop]) -> None:
+            if not started.cancelled() and not started.result().is_closed():
+                started.result().call_soon_threadsafe(self._stop)
+
+        self._started.add_done_callback(end)
 
     def join(self) -> None:
         """Wait for the thread."""

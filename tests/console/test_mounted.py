@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,6 +76,18 @@ async def test_a_body_that_comes_with_its_head_or_after_it_is_read(tmp_path: Pat
                         await anyio.sleep(0.1)
                         await stream.send(second)
                     assert (await stream.receive()).startswith(b"HTTP/1.1 403")
+
+
+async def test_a_connection_handed_over_waits_for_the_console_and_what_was_read_comes_first(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **MOUNTED) as broker:  # whose console has a thread that has hardly begun
+        address = http_address(broker)
+        ours, theirs = socket.socketpair()
+        with ours:
+            ours.sendall(f"Host: {address}\r\n\r\n".encode())
+            broker.host.active["console"].instance.server.take(theirs, b"GET /cluster HTTP/1.1\r\n")
+
+            answer = await anyio.to_thread.run_sync(ours.recv, 100)
+        assert answer.startswith(b"HTTP/1.1 200")
 
 
 async def test_it_comes_through_on_the_loop_of_a_broker_s_process() -> None:
