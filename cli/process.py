@@ -34,7 +34,7 @@ def collect_garbage_rarely() -> None:
     if trim is not None:
         trim(0)
     gc.freeze()
-    gc.set_threshold(50_000, 1, 400)
+    gc.set_threshold(20_000, 1, 1_000)
 
 
 def raise_descriptor_limit() -> None:
