@@ -138,6 +138,7 @@ class ConsoleApp:
             **shown.data,
             "title": shown.title,
             "command": shown.command,
+            "is_same": shown.is_same,
             "troubles": look.ask.troubles,
             "view": view,
             "menu": self._menu,

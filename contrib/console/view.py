@@ -43,7 +43,8 @@ class Shown:
     title: str
     data: Mapping[str, Any]
     command: str
-    """The ``verniermq`` command that says the same; empty if there is none."""
+    """The ``verniermq`` command that says the same, or the one nearest to it; empty where something is wrong."""
+    is_same: bool = True
 
 
 @attrs.frozen

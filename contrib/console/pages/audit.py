@@ -8,7 +8,7 @@ from verniermq.contrib.console.view import Look, Shown, View
 
 
 async def audit(look: Look) -> Shown:
-    return Shown("Audit", {"rows": look.console.audit.newest()}, "")
+    return Shown("Audit", {"rows": look.console.audit.newest()}, "verniermq plugins show audit", is_same=False)
 
 
 VIEWS: Final = (View("/audit", "audit.html", audit, "Audit"),)

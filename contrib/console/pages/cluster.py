@@ -21,7 +21,7 @@ async def broker(look: Look) -> Shown:
         raise NoSuchPage(f"there is no broker {name!r}; the page Cluster lists them")
     settings = {} if wanted[0]["trouble"] else await broker_settings(look.ask, wanted[0]["address"])
     return Shown(f"Broker {name}", {"broker": wanted[0], "copies": wanted[1:], "settings": settings},
-                 "")  # fmt: skip
+                 "verniermq cluster", is_same=False)  # fmt: skip
 
 
 VIEWS: Final = (

@@ -43,7 +43,7 @@ async def scheduled(look: Look) -> Shown:
         "timed": len(timed),
         "looked_at": LOOKED_AT,
     }
-    return Shown("Delayed", data, "")
+    return Shown("Delayed", data, f"verniermq tail {SCHEDULE_TOPIC} --from-start --no-wait", is_same=False)
 
 
 async def _levels(look: Look) -> list[dict[str, Any]]:

@@ -27,11 +27,11 @@ async def search(look: Look) -> Shown:
         "more": max(0, len(topics) - MOST) + max(0, len(groups) - MOST),
         "is_id": MESSAGE_ID.fullmatch(text) is not None,
     }
-    return Shown("Search", data, "")
+    return Shown("Search", data, "verniermq topic list", is_same=False)
 
 
 async def keys(look: Look) -> Shown:
-    return Shown("Keys", {}, "")
+    return Shown("Keys", {}, "verniermq --help", is_same=False)
 
 
 VIEWS: Final = (

@@ -35,7 +35,7 @@ async def clients(look: Look) -> Shown:
     ]
     data = {"producers": sorted(producers.values(), key=lambda row: (row["group"], row["client"])),
             "consumers": sorted(consumers, key=lambda row: (row["group"], row["client"]))}  # fmt: skip
-    return Shown("Clients", data, "")
+    return Shown("Clients", data, "verniermq group show", is_same=False)
 
 
 async def flow(look: Look) -> Shown:
@@ -67,7 +67,7 @@ async def access(look: Look) -> Shown:
                     policies.append(row)
     data = {"controlled": controlled, "users": sorted(users.values(), key=lambda row: row["name"]),
             "policies": policies}  # fmt: skip
-    return Shown("Access", data, "")
+    return Shown("Access", data, "verniermq plugins show acl", is_same=False)
 
 
 async def _listed(ask: Inquiry, address: str, code: RequestCode) -> list[dict[str, Any]] | None:
